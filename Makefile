@@ -1,0 +1,53 @@
+# Two commands on a fresh machine, with nothing but Python, pip and make:
+#   make demo   sets everything up and runs the demonstration
+#   make test   sets everything up and runs lint, types and every test
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# uv reads neither pip.conf nor PIP_*: hand on where pip would look for local wheels (a CPU build of torch, say).
+LINKS  := $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null || echo "$$PIP_FIND_LINKS")
+UV     := UV_FIND_LINKS="$(LINKS)" VIRTUAL_ENV="$(VENV)" $(BIN)/uv
+STAMP  := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | cksum | cut -d' ' -f1)
+
+.PHONY: demo test lint types docs benchmark lock clean
+
+demo: $(STAMP)
+	$(BIN)/solera demo
+
+test: $(STAMP) lint types
+	@echo "solera: running the tests (about ten minutes on two cores)"
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/basedpyright
+
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict
+
+benchmark: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "solera: needs Python 3.11 or later, found $$($(PYTHON) --version): try make PYTHON=python3.11"; exit 1; }
+	@echo "solera: setting up $(VENV) (once; about a minute)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
+	$(UV) pip install --quiet -r requirements.lock
+	$(UV) pip install --quiet --no-deps -e .
+	@rm -f $(VENV)/.ready-* && touch $@
+	@echo "solera: ready"
+
+# Rewrites requirements.lock: the tested versions of everything, extras and development tools included.
+lock:
+	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv; }
+	$(UV) pip compile pyproject.toml --all-extras --group dev --no-header --quiet --constraint requirements.in -o requirements.lock
+	sed -i 's/+cpu//' requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache
