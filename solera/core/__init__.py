@@ -1,0 +1,1 @@
+"""What every part of Solera stands on; nothing here knows about learning."""

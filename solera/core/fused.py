@@ -1,0 +1,85 @@
+"""Losses that come with their own gradient: one pass over the rows, compiled on request, in chunks otherwise.
+
+A kernel is a pure function of rows, `kernel(logits, *columns) -> (loss, gradient)`, with logits `[N, K]`, columns of N
+rows each, loss `[N]` and gradient `[N, K]` with respect to the logits.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Kernel = Callable[..., tuple[Tensor, Tensor]]
+
+_CHUNK = 1 << 16  # elements: the dozen temporaries of a kernel then stay in a core's cache
+_compiling = False
+
+
+@contextmanager
+def compiled(enabled: bool = True) -> Iterator[None]:
+    """Inside this block kernels are compiled: ~25 s once, then several times faster. Needs a C++ compiler."""
+    global _compiling
+    before, _compiling = _compiling, enabled
+    try:
+        yield
+    finally:
+        _compiling = before
+
+
+@cache
+def _compile(kernel: Kernel) -> Kernel:
+    fast = torch.compile(kernel, dynamic=True)
+    failed = False
+
+    def run(*arguments: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal failed
+        if not failed:
+            try:
+                return fast(*arguments)
+            except Exception as error:  # whatever the compiler stack raises where there is no working compiler
+                failed = True
+                warnings.warn(f"kernels run uncompiled, more slowly: {str(error).splitlines()[0]}", stacklevel=2)
+        return _in_chunks(kernel, *arguments)
+
+    return run
+
+
+def _in_chunks(kernel: Kernel, logits: Tensor, *columns: Tensor) -> tuple[Tensor, Tensor]:
+    rows = max(1, _CHUNK // max(1, logits.shape[-1]))
+    if len(logits) <= rows:
+        return kernel(logits, *columns)
+    loss, gradient = logits.new_empty(len(logits)), torch.empty_like(logits)
+    for start in range(0, len(logits), rows):
+        part = slice(start, start + rows)
+        loss[part], gradient[part] = kernel(logits[part], *(column[part] for column in columns))
+    return loss, gradient
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, kernel: Kernel, logits: Tensor, *columns: Tensor) -> Tensor:
+        batch, classes = logits.shape[:-1], logits.shape[-1]
+        rows = [logits.reshape(-1, classes), *(c.reshape(-1, *c.shape[len(batch) :]) for c in columns)]
+        loss, gradient = (_compile(kernel) if _compiling else lambda *a: _in_chunks(kernel, *a))(*rows)
+        ctx.columns = len(columns)
+        ctx.save_for_backward(gradient.reshape(logits.shape))
+        return loss.reshape(batch)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
+        return None, upstream.unsqueeze(-1) * gradient, *(None for _ in range(ctx.columns))
+
+
+def fused(kernel: Kernel, logits: Float[Tensor, "*batch K"], *columns: Tensor) -> Float[Tensor, "*batch"]:
+    """The kernel's loss over any batch axes; the gradient flows to the logits, the columns are held constant."""
+    if logits.dtype not in (torch.float32, torch.float64):
+        logits = logits.float()
+    return _Fused.apply(kernel, logits, *(column.detach().to(logits.dtype) for column in columns))

@@ -1,0 +1,8 @@
+"""What a model may answer: mean, total, data, knowledge, log_prob."""
+
+from solera.distributions.base import Prediction, SecondOrder, Targets
+from solera.distributions.categorical import Categorical
+from solera.distributions.dirichlet import Dirichlet
+from solera.distributions.mixture import Mixture
+
+__all__ = ["Categorical", "Dirichlet", "Mixture", "Prediction", "SecondOrder", "Targets"]

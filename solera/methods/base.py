@@ -1,0 +1,36 @@
+"""What a distillation method is."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from solera.distributions.base import Prediction, Targets
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """One way to turn M opinions into one student. Its fields are its hyper-parameters: a method is its own config."""
+
+    def student(self, model: nn.Module, members: int) -> nn.Module:
+        """`model`, given the head this method needs; default: as it is."""
+        return model
+
+    @abstractmethod
+    def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
+        """One loss per batch element. `progress` runs from 0 to 1 over the training; 1 is the loss that counts."""
+
+    @abstractmethod
+    def predict(self, output: Tensor) -> Prediction:
+        """What a raw output of the student means."""
+
+    def finalize(self, student: nn.Module) -> nn.Module:
+        """The module that is served, made from the module that was trained; default: the same."""
+        return student
+
+    def parameter_groups(self, student: nn.Module, lr: float, weight_decay: float) -> Iterable[dict[str, Any]]:
+        """What the optimiser gets; default: one group."""
+        return [{"params": list(student.parameters()), "lr": lr, "weight_decay": weight_decay}]

@@ -1,0 +1,96 @@
+"""EnD²: maximum likelihood of the members under the student's Dirichlet (Malinin et al., 2020)."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from solera.core.checks import require_fraction, require_positive
+from solera.core.fused import fused
+from solera.core.schedule import linear
+from solera.core.special import digamma_remainder, lgamma_remainder
+from solera.distributions.base import Targets
+from solera.distributions.categorical import Categorical
+from solera.distributions.dirichlet import Dirichlet
+from solera.methods.base import Method
+
+
+def smoothed_log_mean(
+    members: Float[Tensor, "*batch M K"], smoothing: float, weights: Float[Tensor, "*batch M"] | None = None
+) -> Float[Tensor, "*batch K"]:
+    """mean_m ln((1 − γ)·p_m + γ/K): central smoothing keeps a vanished probability from an infinite logarithm.
+
+    In float64, because a likely class's ln p̃ ≈ −γ is multiplied by a concentration that may be huge.
+    """
+    log_probs = Categorical(members.double()).log_probs
+    if smoothing:
+        log_probs = ((1 - smoothing) * log_probs.exp() + smoothing / members.shape[-1]).log()
+    if weights is None:
+        return log_probs.mean(-2)
+    return (weights.unsqueeze(-1) * log_probs).sum(-2)
+
+
+def _negative_log_likelihood(z: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
+    """−[lnΓ(α₀) − Σ lnΓ(α_k) + Σ (α_k − 1)·ℓ_k] for α = e^z, and its gradient α_k·(ψ(α_k) − ψ(α₀) − ℓ_k).
+
+    α·ln α of the gamma functions is joined with α·ℓ into α·(ln m_k − ℓ_k), m = α/α₀, before anything is multiplied.
+    """
+    top = z.amax(-1, keepdim=True)
+    share = (z - top).exp()
+    size = share.sum(-1, keepdim=True, dtype=torch.float64)
+    log_size = (size - 1).log1p()  # relatively exact even where one class has nearly everything
+    log_share = (z - top) - log_size.to(z.dtype)
+    a, u = z.exp(), (1 + z.exp()).reciprocal()
+    beyond = -torch.nn.functional.logsigmoid(z)  # ln(1 + α) − ln α
+    gap = a * (log_share - log_mean)
+    loss = (gap + a * beyond + 0.5 * (z + beyond) + a * u * lgamma_remainder(u) - z + log_mean).sum(-1)
+
+    a0 = top.double().exp() * size
+    u0 = (1 + a0).reciprocal()
+    beyond0 = a0.reciprocal().log1p()
+    log_a0 = top + log_size
+    edge = a0 * beyond0 + 0.5 * (log_a0 + beyond0) + a0 * u0 * lgamma_remainder(u0) - log_a0
+    excess0 = a0 * (u0 * digamma_remainder(u0) + beyond0) - 1
+    gradient = gap + a * u * digamma_remainder(u) + a * beyond - 1 - share * (excess0 / size).to(z.dtype)
+    return (loss - edge.squeeze(-1)).to(z.dtype), gradient
+
+
+def end2_loss(
+    logits: Float[Tensor, "*batch K"],
+    members: Float[Tensor, "*batch M K"],
+    temperature: float = 1.0,
+    smoothing: float = 1e-4,
+    weights: Float[Tensor, "*batch M"] | None = None,
+) -> Float[Tensor, "*batch"]:
+    """T²·(−mean_m ln Dir(p̃_m | e^{z/T})), p̃_m the member's softmax(z_m/T) smoothed by γ; eq. 8 with its 1/M."""
+    require_positive("temperature", temperature)
+    log_mean = smoothed_log_mean(members / temperature, smoothing, weights)
+    return temperature**2 * fused(_negative_log_likelihood, logits / temperature, log_mean)
+
+
+@dataclass(frozen=True)
+class EnD2(Method):
+    """Keeps the whole decomposition; for up to a few hundred classes (beyond, use ProxyDirichlet).
+
+    The temperature stays at `initial_temperature` for a third of the training, falls linearly to 1 over the next third,
+    and stays there: the paper's half-cycles.
+    """
+
+    initial_temperature: float = 10.0
+    smoothing: float = 1e-4
+
+    def __post_init__(self) -> None:
+        require_positive("initial_temperature", self.initial_temperature)
+        require_fraction("smoothing", self.smoothing)
+
+    def temperature(self, progress: float) -> float:
+        """T at this point of the training."""
+        return linear(self.initial_temperature, 1.0, 1 / 3, 2 / 3)(progress)
+
+    def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
+        members, temperature = targets.members.logits, self.temperature(progress)
+        return end2_loss(output, members, temperature, self.smoothing, targets.weights)
+
+    def predict(self, output: Tensor) -> Dirichlet:
+        return Dirichlet.from_logits(output, offset=0.0)

@@ -1,0 +1,162 @@
+"""EnD, EnD² and Proxy-Dirichlet against 60-digit arithmetic, gradients too, at ordinary and at cruel inputs."""
+
+import mpmath as mp
+import numpy as np
+import pytest
+import torch
+
+from solera.core.fused import compiled
+from solera.methods import end2_loss, end_loss, proxy_dirichlet_loss, proxy_precision
+from solera.methods.proxy_dirichlet import SMALLEST_SPREAD
+from tests import referee
+
+LEVELS = [-30.0, -5.0, 0.0, 5.0, 15.0, 20.0, 40.0]
+MEMBERS = 3
+
+
+def members_of(kind: str, classes: int) -> torch.Tensor:
+    generator = np.random.default_rng(classes)
+    if kind == "ordinary":
+        return torch.tensor(generator.choice([-3.0, -1.0, 0.0, 0.5, 2.0], (MEMBERS, classes)))
+    if kind == "one-hot":
+        logits = torch.full((MEMBERS, classes), -40.0)
+        logits[:, 1] = torch.tensor([40.0, 39.0, 38.0])
+        return logits.double()
+    if kind == "disagree":
+        logits = torch.full((MEMBERS, classes), -40.0)
+        for m in range(MEMBERS):
+            logits[m, m % classes] = 40.0
+        return logits.double()
+    return torch.tensor(generator.choice([-3.0, 0.0, 2.0], (1, classes))).expand(MEMBERS, classes).clone()  # identical
+
+
+def student_of(level: float, classes: int) -> torch.Tensor:
+    """One logit at the cruel level, the rest ordinary."""
+    logits = torch.tensor(np.random.default_rng(1).choice([-4.0, -1.0, 0.25, 1.5], classes))
+    logits[0] = level
+    return logits
+
+
+def check(ours: torch.Tensor, logits: torch.Tensor, value, gradient, tolerance: float) -> None:
+    """Value relative to one at least; gradient relative to its largest entry, or to 0.1: near an optimum it is a
+    difference of terms of size one.
+    """
+    (slope,) = torch.autograd.grad(ours.sum(), logits)
+    assert float(abs(mp.mpf(ours.item()) - value) / max(abs(value), 1)) < tolerance, (ours.item(), float(value))
+    true = np.array([float(g) for g in gradient])
+    assert np.abs(slope.double().numpy() - true).max() / max(np.abs(true).max(), 0.1) < tolerance
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("kind", ["ordinary", "one-hot", "disagree"])
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_proxy_dirichlet_loss(classes, kind, level, dtype):
+    logits, members = student_of(level, classes).to(dtype), members_of(kind, classes).to(dtype)
+    rows = [referee.numbers(m) for m in members]
+    divisor = min(referee.proxy_precision(rows), (classes - 1) / mp.mpf(SMALLEST_SPREAD))
+    centre = referee.mean([referee.softmax(m) for m in rows])
+    for as_released in (False, True):
+        b = divisor + classes * as_released
+        value, gradient = referee.proxy_loss(referee.numbers(logits), centre, b)
+        z = logits.clone().requires_grad_()
+        ours = proxy_dirichlet_loss(z, members, as_released=as_released)
+        check(ours, z, value, gradient, 1e-6 if dtype == torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("level", [-30.0, 0.0, 20.0, 40.0])
+@pytest.mark.parametrize("kind", ["ordinary", "disagree"])
+def test_proxy_dirichlet_loss_at_forty_thousand_classes(kind, level):
+    classes = 40_000
+    logits, members = student_of(level, classes).float(), members_of(kind, classes).float()
+    rows = [referee.numbers(m) for m in members]
+    centre = referee.mean([referee.softmax(m) for m in rows])
+    value, gradient = referee.proxy_loss(referee.numbers(logits), centre, referee.proxy_precision(rows))
+    z = logits.clone().requires_grad_()
+    check(proxy_dirichlet_loss(z, members), z, value, gradient, 2e-6)
+
+
+@pytest.mark.parametrize("everywhere", [-30.0, -5.0, 0.0, 5.0, 15.0, 20.0, 40.0])
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_proxy_dirichlet_loss_with_all_logits_equal(classes, everywhere):
+    logits, members = torch.full((classes,), everywhere), members_of("disagree", classes).float()
+    rows = [referee.numbers(m) for m in members]
+    centre = referee.mean([referee.softmax(m) for m in rows])
+    value, gradient = referee.proxy_loss(referee.numbers(logits), centre, referee.proxy_precision(rows))
+    z = logits.clone().requires_grad_()
+    check(proxy_dirichlet_loss(z, members), z, value, gradient, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [1.0, 10.0])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("kind", ["ordinary", "one-hot", "disagree", "identical"])
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_end2_loss(classes, kind, level, temperature, dtype):
+    logits, members = student_of(level, classes).to(dtype), members_of(kind, classes).to(dtype)
+    rows = [referee.numbers(m) for m in members]
+    value, gradient = referee.end2_loss(referee.numbers(logits), rows, temperature)
+    z = logits.clone().requires_grad_()
+    # z/T is itself rounded, and e^{z/T} feels that |z/T|-fold; the loss is T² times the likelihood
+    tolerance = (1e-6 if dtype == torch.float32 else 1e-13) * max(1.0, abs(level) / temperature) * temperature**2
+    check(end2_loss(z, members, temperature), z, value, gradient, tolerance)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("kind", ["ordinary", "one-hot", "disagree", "identical"])
+def test_end_loss(kind, level, temperature):
+    logits, members = student_of(level, 10).float(), members_of(kind, 10).float()
+    rows = [referee.numbers(m) for m in members]
+    value = referee.end_loss(referee.numbers(logits), rows, temperature)
+    assert abs(end_loss(logits, members, temperature).item() - float(value)) < 2e-6 * max(1, float(value))
+
+
+def test_end_loss_is_zero_at_perfect_imitation():
+    members = 5 * torch.randn(7, 1, 30)
+    loss = end_loss(members.squeeze(1), members, temperature=2.0)
+    assert loss.abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("match", ["rmi", "epkl"])
+@pytest.mark.parametrize("kind", ["ordinary", "one-hot", "disagree"])
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_proxy_precision(classes, kind, match):
+    members = members_of(kind, classes).float()
+    true = float(referee.proxy_precision([referee.numbers(m) for m in members], match))
+    if true < (classes - 1) * 1e7:
+        assert proxy_precision(members, match).item() == pytest.approx(true, rel=2e-6)
+    else:
+        assert proxy_precision(members, match).item() >= (classes - 1) * 1e7
+
+
+@pytest.mark.parametrize("match", ["rmi", "epkl"])
+def test_identical_members_have_the_greatest_precision_not_an_infinite_one(match):
+    precision = proxy_precision(members_of("identical", 100).float(), match)
+    assert precision.item() == pytest.approx(99e8, rel=1e-6)
+
+
+def test_epkl_match_recovers_the_precision_of_a_dirichlet():
+    concentration = torch.tensor([2.0, 5.0, 3.0, 10.0], dtype=torch.double)
+    torch.manual_seed(0)
+    members = torch.distributions.Dirichlet(concentration).sample(torch.Size([20_000])).log()
+    assert proxy_precision(members, "epkl").item() == pytest.approx(20.0, rel=0.03)
+
+
+@pytest.mark.parametrize("loss", [end2_loss, proxy_dirichlet_loss])
+def test_compiled_chunked_and_whole_agree(loss):
+    torch.manual_seed(0)
+    logits, members = 4 * torch.randn(40, 3001), 3 * torch.randn(40, 2, 3001)
+
+    def run(z):
+        z = z.clone().requires_grad_()
+        value = loss(z, members)
+        return value.detach(), torch.autograd.grad(value.sum(), z)[0]
+
+    rows = [loss(logits[i], members[i]) for i in range(3)]
+    chunked = run(logits)
+    with compiled():
+        fast = run(logits)
+    torch.testing.assert_close(chunked[0][:3], torch.stack(rows), rtol=1e-6, atol=0)
+    torch.testing.assert_close(fast[0], chunked[0], rtol=1e-5, atol=0)
+    torch.testing.assert_close(fast[1], chunked[1], rtol=1e-5, atol=1e-6)

@@ -1,0 +1,78 @@
+"""The formulas of the methods once more, naively, in 60-digit arithmetic."""
+
+from functools import cache
+
+import mpmath as mp
+
+mp.mp.dps = 60
+
+digamma, loggamma = cache(mp.digamma), cache(mp.loggamma)
+trigamma = cache(lambda x: mp.polygamma(1, x))
+exp, log = cache(mp.exp), cache(mp.log)
+
+
+def numbers(row):
+    """Floats as they are, exactly."""
+    return [mp.mpf(float(x)) for x in row]
+
+
+def softmax(row, temperature=1):
+    powers = [exp(x / mp.mpf(temperature)) for x in row]
+    size = mp.fsum(powers)
+    return [p / size for p in powers]
+
+
+def mean(members):
+    return [mp.fsum(column) / len(members) for column in zip(*members, strict=True)]
+
+
+def kl(p, q):
+    return mp.fsum(a * (log(a) - log(b)) for a, b in zip(p, q, strict=True) if a)
+
+
+def entropy(p):
+    return -mp.fsum(a * log(a) for a in p if a)
+
+
+def end_loss(z, members, temperature=1):
+    teacher = mean([softmax(m, temperature) for m in members])
+    return temperature**2 * kl(teacher, softmax(z, temperature))
+
+
+def end2_loss(z, members, temperature=1, smoothing=1e-4):
+    """Value and gradient with respect to z."""
+    t, g, k = mp.mpf(temperature), mp.mpf(smoothing), len(z)
+    smooth = [[(1 - g) * p + g / k for p in softmax(m, t)] for m in members]
+    target = mean([[log(p) for p in row] for row in smooth])
+    alpha = [exp(x / t) for x in z]
+    total = mp.fsum(alpha)
+    value = -loggamma(total) + mp.fsum(loggamma(a) - (a - 1) * s for a, s in zip(alpha, target, strict=True))
+    gradient = [a * (digamma(a) - digamma(total) - s) for a, s in zip(alpha, target, strict=True)]
+    return t**2 * value, [t * x for x in gradient]
+
+
+def proxy_precision(members, match="rmi"):
+    rows = [softmax(m) for m in members]
+    centre = mean(rows)
+    rmi = mp.fsum(kl(centre, r) for r in rows) / len(rows)
+    if match == "rmi":
+        return (len(centre) - 1) / (2 * rmi)
+    epkl = mp.fsum(kl(a, b) for a in rows for b in rows) / len(rows) ** 2
+    return (len(centre) - 1) / epkl
+
+
+def proxy_loss(z, centre, b):
+    """Value and gradient with respect to z, given the target's mean and the divisor."""
+    k, e = len(z), [exp(x) for x in z]
+    size = mp.fsum(e)
+    total = size + k
+    reconstruction = digamma(total) * mp.fsum(centre) - mp.fsum(
+        p * digamma(x + 1) for p, x in zip(centre, e, strict=True)
+    )
+    prior = loggamma(total) - loggamma(mp.mpf(k)) - mp.fsum(loggamma(x + 1) for x in e)
+    prior += mp.fsum(x * digamma(x + 1) for x in e) - size * digamma(total)
+    whole, far = mp.fsum(centre), trigamma(total)
+    gradient = [
+        x * (trigamma(x + 1) * (x / b - p) + far * (whole - size / b)) for p, x in zip(centre, e, strict=True)
+    ]
+    return reconstruction + prior / b, gradient
