@@ -16,15 +16,15 @@ from solera.metrics.rows import rows_and_labels
 LOWEST, HIGHEST = 0.01, 100.0  # the temperatures that are searched
 
 
-def _scores(logits: Values, y: Values, weight: Values | None, name: str) -> tuple[Elements, NDArray, NDArray]:
+def _scores(logits: Values, y: Values, weight: Values | None) -> tuple[Elements, NDArray, NDArray]:
     """Logits [N, K] in float64 with row maximum 0, and labels [N]. −∞ stands for an impossible class."""
-    layout, scores, labels = rows_and_labels(logits, name, y, weight)
+    layout, scores, labels = rows_and_labels(logits, "logits", y, weight)
     scores = scores.astype(np.float64)
     top = scores.max(-1, keepdims=True)  # NaN when a logit is
     if not np.isfinite(top).all():
         at = int((~np.isfinite(top[:, 0])).argmax())
         raise ValueError(
-            f"{name}[{layout.position(at)}] contains NaN or +∞, or nothing but −∞: "
+            f"logits[{layout.position(at)}] contains NaN or +∞, or nothing but −∞: "
             "pass finite logits (−∞ for an impossible class is allowed)"
         )
     return layout, scores - top, labels
@@ -48,7 +48,7 @@ def fit_temperature(logits: Values, y: Values, weight: Values | None = None) -> 
     optimum lies outside the interval (0 for data that the logits separate perfectly, ∞ for logits worse than chance)
     the nearer end is returned with a RuntimeWarning. Logits that are equal within every row have no temperature: 1.
     """
-    layout, scores, labels = _scores(logits, y, weight, "logits")
+    layout, scores, labels = _scores(logits, y, weight)
     at_label = scores[np.arange(len(labels)), labels]
     if np.isinf(at_label).any():
         where = layout.position(np.isinf(at_label).argmax())
@@ -102,7 +102,7 @@ def calibrated_nll(
     Taken from the logits, so that a tiny probability of the true class does not become 0 on the way.
     """
     temperature = fit_temperature(validation_logits, validation_y, validation_weight)
-    layout, scores, labels = _scores(logits, y, weight, "logits")
+    layout, scores, labels = _scores(logits, y, weight)
     at_label = scores[np.arange(len(labels)), labels]
     return layout.average(np.log(np.exp(scores / temperature).sum(-1)) - at_label / temperature)
 
@@ -118,5 +118,5 @@ def calibrated_ece(
 ) -> float:
     """ECE of softmax(z/T*) with T* fitted on the validation data (`latentbe` eq. 25)."""
     temperature = fit_temperature(validation_logits, validation_y, validation_weight)
-    layout, scores, labels = _scores(logits, y, weight, "logits")
+    layout, scores, labels = _scores(logits, y, weight)
     return ece(_softmax(scores, temperature), labels, bins, layout.weight)

@@ -84,11 +84,14 @@ def top_k_ece(probs: Values, y: Values, k: int, bins: int = 10, weight: Values |
     classes = p.shape[-1]
     if k != int(k) or not 1 <= k <= classes:
         raise ValueError(f"k is {k}: with {classes} classes pass a whole number from 1 to {classes}")
-    k = int(k)
-    confidence = -np.sort(np.partition(-p, k - 1, axis=-1)[:, :k], axis=-1)
-    of_label = p[np.arange(len(labels)), labels][:, None]
-    before = np.arange(classes) < labels[:, None]
-    rank = ((p > of_label) | ((p == of_label) & before)).sum(-1)
-    correct = rank[:, None] == np.arange(k)
-    gaps, _ = equal_count_gaps(confidence.astype(np.float64).reshape(-1), correct.reshape(-1), bins)
+    top, rank = [], []
+    for block in blocks(p):  # a large vocabulary is not copied as a whole
+        rows, y_block = p[block], labels[block, None]
+        top.append(-np.sort(np.partition(-rows, int(k) - 1, axis=-1)[:, : int(k)], axis=-1))
+        of_label = np.take_along_axis(rows, y_block, axis=-1)
+        before = np.arange(classes) < y_block
+        rank.append(((rows > of_label) | ((rows == of_label) & before)).sum(-1))
+    confidence = np.concatenate(top).astype(np.float64)
+    correct = np.concatenate(rank)[:, None] == np.arange(int(k))
+    gaps, _ = equal_count_gaps(confidence.reshape(-1), correct.reshape(-1), bins)
     return float(gaps.mean())

@@ -6,18 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solera.metrics.inputs import Elements, Values, columns, elements, to_numpy
-from solera.metrics.rows import check_rows
+from solera.metrics.rows import blocks, check_rows
 
 
 def _pair(p_teacher: Values, p_student: Values, weight: Values | None) -> tuple[Elements, NDArray, NDArray]:
-    """Two sets of checked probabilities [N, K] without padding, in float64."""
+    """Two sets of checked probabilities [N, K] without padding."""
     teacher, student = to_numpy(p_teacher, "p_teacher"), to_numpy(p_student, "p_student")
     if teacher.shape != student.shape or not teacher.ndim:
         raise ValueError(
             f"p_teacher has shape {teacher.shape} but p_student has {student.shape}: both must be [*batch, K]"
         )
     layout = elements(teacher.shape[:-1], "p_teacher", weight)
-    teacher, student = (layout.pick(p).astype(np.float64) for p in (teacher, student))
+    teacher, student = (layout.pick(p if p.dtype.kind == "f" else p.astype(np.float64)) for p in (teacher, student))
     check_rows(teacher, "p_teacher", layout)
     check_rows(student, "p_student", layout)
     return layout, teacher, student
@@ -35,10 +35,14 @@ def mean_kl(p_teacher: Values, p_student: Values, weight: Values | None = None) 
     The last two terms cancel in exact arithmetic. With them no term is negative, and rows whose sum is off 1 by
     rounding do not drown a small divergence.
     """
-    layout, p, q = _pair(p_teacher, p_student, weight)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(p > 0, p * (np.log(p) - np.log(q)), 0.0)  # 0 ln 0 = 0
-    return layout.average((ratio - p + q).sum(-1))
+    layout, teacher, student = _pair(p_teacher, p_student, weight)
+    divergences = []
+    for block in blocks(teacher):
+        p, q = teacher[block].astype(np.float64), student[block].astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = np.where(p > 0, p * (np.log(p) - np.log(q)), 0.0)  # 0 ln 0 = 0
+        divergences.append((terms - p + q).sum(-1))
+    return layout.average(np.concatenate(divergences))
 
 
 def _centred_ranks(column: NDArray) -> NDArray[np.float64]:

@@ -1,9 +1,9 @@
-"""Proper scores and accuracy of predicted class probabilities."""
+"""Proper scores and accuracy of predicted class probabilities: probs [*batch, K], class indices y [*batch]."""
 
 import numpy as np
 
 from solera.metrics.inputs import Values
-from solera.metrics.rows import at_label, probabilities
+from solera.metrics.rows import at_label, blocks, probabilities
 
 
 def accuracy(probs: Values, y: Values, weight: Values | None = None) -> float:
@@ -22,6 +22,9 @@ def nll(probs: Values, y: Values, weight: Values | None = None) -> float:
 def brier(probs: Values, y: Values, weight: Values | None = None) -> float:
     """Mean Σ_k (p_k − [k = y])², between 0 and 2 (`hydra` prints this minus 1)."""
     layout, p, labels = probabilities(probs, y, weight)
-    difference = p.astype(np.float64)  # always a copy: the caller's array stays as it is
-    difference[np.arange(len(labels)), labels] -= 1.0
-    return layout.average(np.einsum("nk,nk->n", difference, difference))
+    squares = []
+    for block in blocks(p):
+        difference = p[block].astype(np.float64)  # always a copy: the caller's array stays as it is
+        difference[np.arange(len(difference)), labels[block]] -= 1.0
+        squares.append(np.einsum("nk,nk->n", difference, difference))
+    return layout.average(np.concatenate(squares))
