@@ -72,7 +72,5 @@ def proxy_loss(z, centre, b):
     prior = loggamma(total) - loggamma(mp.mpf(k)) - mp.fsum(loggamma(x + 1) for x in e)
     prior += mp.fsum(x * digamma(x + 1) for x in e) - size * digamma(total)
     whole, far = mp.fsum(centre), trigamma(total)
-    gradient = [
-        x * (trigamma(x + 1) * (x / b - p) + far * (whole - size / b)) for p, x in zip(centre, e, strict=True)
-    ]
+    gradient = [x * (trigamma(x + 1) * (x / b - p) + far * (whole - size / b)) for p, x in zip(centre, e, strict=True)]
     return reconstruction + prior / b, gradient

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solera.metrics.inputs import Values, columns, unit_interval, zero_or_one
-from solera.metrics.rows import at_label, blocks, probabilities
+from solera.metrics.rows import checked_blocks, rows_and_labels, top_class
 from solera.metrics.ties import average_over_ties
 
 
@@ -22,12 +22,12 @@ def check_bins(bins: int) -> int:
 
 def _equal_width_bin(confidence: NDArray[np.float64], bins: int) -> NDArray[np.intp]:
     """The b for which confidence lies in (b/bins, (b+1)/bins]; 0 itself belongs to the first bin."""
-    edges = np.arange(bins + 1) / bins
-    guess = np.minimum((confidence * bins).astype(np.intp), bins - 1)
-    # The lower edge is not part of a bin, and the product is rounded: let the edges themselves decide.
-    guess += (confidence > edges[guess + 1]) & (guess < bins - 1)
-    guess -= (confidence <= edges[guess]) & (guess > 0)
-    return guess
+    lower = np.arange(bins + 1) / bins
+    lower[0] = -np.inf  # 0 stays in the first bin
+    guess = (confidence * bins).astype(np.intp)
+    # A lower edge belongs to the bin below, and the product may be rounded up to one: let the edges themselves decide.
+    # It is never rounded down below one, because a float64 above the rounded b/bins is above b/bins itself.
+    return guess - (confidence <= lower[guess])
 
 
 def equal_count_gaps(
@@ -49,12 +49,11 @@ def ece(probs: Values, y: Values, bins: int = 15, weight: Values | None = None) 
     Edges are b/bins in float64, and a confidence is compared with them as the float64 number it is.
     """
     bins = check_bins(bins)
-    layout, p, labels = probabilities(probs, y, weight)
+    layout, p, labels = rows_and_labels(probs, "probs", y, weight)
     gaps = np.zeros(bins)  # Σ_B (correct − confidence), because (|B|/N) · |acc(B) − conf(B)| = |that| / N
-    for block in blocks(p):
-        top = p[block].argmax(-1)
-        confidence = at_label(p[block], top)
-        gap = (top == labels[block]) - confidence
+    for block, rows in checked_blocks(p, "probs", layout):
+        confidence, correct = top_class(rows, labels[block])
+        gap = correct - confidence
         if layout.weight is not None:
             gap *= layout.weight[block]
         gaps += np.bincount(_equal_width_bin(confidence, bins), weights=gap, minlength=bins)
@@ -80,13 +79,13 @@ def top_k_ece(probs: Values, y: Values, k: int, bins: int = 10, weight: Values |
     their index, as argmax does.
     """
     bins = check_bins(bins)
-    _, p, labels = probabilities(probs, y, weight)
+    layout, p, labels = rows_and_labels(probs, "probs", y, weight)
     classes = p.shape[-1]
     if k != int(k) or not 1 <= k <= classes:
         raise ValueError(f"k is {k}: with {classes} classes pass a whole number from 1 to {classes}")
     top, rank = [], []
-    for block in blocks(p):  # a large vocabulary is not copied as a whole
-        rows, y_block = p[block], labels[block, None]
+    for block, rows in checked_blocks(p, "probs", layout):
+        y_block = labels[block, None]
         top.append(-np.sort(np.partition(-rows, int(k) - 1, axis=-1)[:, : int(k)], axis=-1))
         of_label = np.take_along_axis(rows, y_block, axis=-1)
         before = np.arange(classes) < y_block

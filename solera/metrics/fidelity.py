@@ -1,16 +1,17 @@
 """How faithfully a student repeats its teacher, in predictions and in uncertainties."""
 
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solera.metrics.inputs import Elements, Values, columns, elements, to_numpy
-from solera.metrics.rows import blocks, check_rows
+from solera.metrics.rows import checked_blocks
 
 
 def _pair(p_teacher: Values, p_student: Values, weight: Values | None) -> tuple[Elements, NDArray, NDArray]:
-    """Two sets of checked probabilities [N, K] without padding."""
+    """Two sets of probabilities [N, K] without padding."""
     teacher, student = to_numpy(p_teacher, "p_teacher"), to_numpy(p_student, "p_student")
     if teacher.shape != student.shape or not teacher.ndim:
         raise ValueError(
@@ -18,15 +19,20 @@ def _pair(p_teacher: Values, p_student: Values, weight: Values | None) -> tuple[
         )
     layout = elements(teacher.shape[:-1], "p_teacher", weight)
     teacher, student = (layout.pick(p if p.dtype.kind == "f" else p.astype(np.float64)) for p in (teacher, student))
-    check_rows(teacher, "p_teacher", layout)
-    check_rows(student, "p_student", layout)
     return layout, teacher, student
+
+
+def _blocks(teacher: NDArray, student: NDArray, layout: Elements) -> Iterator[tuple[NDArray, NDArray]]:
+    """Both, checked, block by block."""
+    both = zip(checked_blocks(teacher, "p_teacher", layout), checked_blocks(student, "p_student", layout), strict=True)
+    return ((p, q) for (_, p), (_, q) in both)
 
 
 def agreement(p_teacher: Values, p_student: Values, weight: Values | None = None) -> float:
     """How often both name the same most probable class; among equals the lowest index is the one named."""
     layout, teacher, student = _pair(p_teacher, p_student, weight)
-    return layout.average((teacher.argmax(-1) == student.argmax(-1)).astype(np.float64))
+    same = [p.argmax(-1) == q.argmax(-1) for p, q in _blocks(teacher, student, layout)]
+    return layout.average(np.concatenate(same).astype(np.float64))
 
 
 def mean_kl(p_teacher: Values, p_student: Values, weight: Values | None = None) -> float:
@@ -37,8 +43,8 @@ def mean_kl(p_teacher: Values, p_student: Values, weight: Values | None = None) 
     """
     layout, teacher, student = _pair(p_teacher, p_student, weight)
     divergences = []
-    for block in blocks(teacher):
-        p, q = teacher[block].astype(np.float64), student[block].astype(np.float64)
+    for p, q in _blocks(teacher, student, layout):
+        p, q = p.astype(np.float64), q.astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             terms = np.where(p > 0, p * (np.log(p) - np.log(q)), 0.0)  # 0 ln 0 = 0
         divergences.append((terms - p + q).sum(-1))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solera.metrics import adaptive_ece, ece, top_k_ece
+from solera.metrics import accuracy, adaptive_ece, ece, nll, top_k_ece
 
 
 def predictions(seed, count, classes):
@@ -50,7 +50,7 @@ def test_edges_cancel_or_not_by_hand():
 def test_certain_predictions():
     assert ece(np.eye(4), [0, 1, 2, 3]) == 0.0
     assert ece(np.eye(4), [1, 2, 3, 0]) == 1.0
-    assert ece([[1.0 + 1e-7, 0.0]], [0]) == pytest.approx(0.0, abs=2e-7)  # a rounded softmax stays in the last bin
+    assert ece([[1.0 + 1e-7, 0.0]], [0]) == ece([[1.0009, 0.0]], [0], bins=10_000) == 0.0  # rounding counts as 1
 
 
 def test_float32_is_the_float64_result_of_the_same_numbers():
@@ -59,12 +59,20 @@ def test_float32_is_the_float64_result_of_the_same_numbers():
     assert ece(probs, y) == pytest.approx(ece(probs.astype(np.float64), y), abs=1e-14)
 
 
-def test_more_rows_than_one_block():
-    probs, y = predictions(2, 40_000, 20)
+@pytest.mark.parametrize("classes", [3, 20, 40])
+@pytest.mark.parametrize("shared_maximum", [False, True])
+def test_more_rows_than_one_block(classes, shared_maximum):
+    probs, y = predictions(2, 40_000, classes)
+    if shared_maximum:  # in one block only: the first of the two classes is the prediction
+        probs[100], y[100] = 0.0, 2
+        probs[100, [1, 2]] = 0.5
     top, confidence = probs.argmax(-1), probs.max(-1)
     b = np.searchsorted(np.arange(16) / 15, confidence)
     expected = np.abs(np.bincount(b, weights=(top == y) - confidence)).sum() / len(y)
     assert ece(probs, y) == pytest.approx(expected, abs=1e-13)
+    assert ece(np.asfortranarray(probs), y) == pytest.approx(expected, abs=1e-13)
+    assert accuracy(probs, y) == pytest.approx((top == y).mean(), abs=1e-15)
+    assert nll(probs.T.copy().T, y) == pytest.approx(-np.log(probs[np.arange(len(y)), y]).mean(), rel=1e-12)
 
 
 def test_ece_weights_are_repetitions():

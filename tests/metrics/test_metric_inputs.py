@@ -124,7 +124,7 @@ def test_bad_weights(metric, weight, message):
 
 
 def test_positions_are_the_callers_with_padding_and_in_later_blocks():
-    probs, y = np.full((3, 7000, 3), 1 / 3), np.zeros((3, 7000), dtype=int)
+    probs, y = np.full((3, 20_000, 3), 1 / 3), np.zeros((3, 20_000), dtype=int)
     probs[2, 6998, 1] = 0.9
     y[0, :5] = -100
     with pytest.raises(ValueError, match=r"probs\[2, 6998\] sums to 1.56667, not 1"):

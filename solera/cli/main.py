@@ -1,0 +1,41 @@
+"""`solera`: the verbs, one file each."""
+
+import os
+import sys
+
+# torch's threads spin while they wait, which makes two of them slower than one on a busy machine
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import typer
+
+from solera.cli import demo, run
+
+app = typer.Typer(
+    name="solera",
+    help="Distil an ensemble into one model that is as accurate, 1/M of the cost, and still knows what it does not know.",
+    epilog="Start here: solera demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
+app.add_typer(run.app, name="run", epilog=run.EXAMPLE)
+
+
+def main() -> None:
+    """Errors that users can mend are one line; Ctrl-C leaves a run that the same command goes on with."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        print("solera: stopped; nothing is lost, the same command goes on from here", file=sys.stderr)
+        raise SystemExit(130) from None
+    except (ValueError, OSError, ImportError) as error:
+        if os.environ.get("SOLERA_TRACEBACK"):
+            raise
+        print(f"solera: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()

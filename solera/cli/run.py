@@ -1,0 +1,113 @@
+"""`solera run RECIPE [field=value ...]`: an experiment, resumable, with its settings checked by type."""
+
+import dataclasses
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import click
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from solera.recipes import Recipe
+
+EXAMPLE = "Example: solera run digits members=5 --out runs/five"
+
+
+def parse(kind: type, overrides: list[str]) -> Any:
+    """The dataclass `kind` with `field=value` overrides; every mistake is named, with the fields there are."""
+    from pydantic import TypeAdapter, ValidationError
+
+    hints, given = get_type_hints(kind), {}
+    fields = [f.name for f in dataclasses.fields(kind)]
+    for text in overrides:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r} is not an override: write field=value, with a field among {', '.join(fields)}")
+        if name not in fields:
+            close = difflib.get_close_matches(name, fields, 1)
+            hint = f"did you mean {close[0]}?" if close else f"the fields are {', '.join(fields)}"
+            raise ValueError(f"{kind.__name__} has no field {name!r}: {hint}")
+        given[name] = value
+    values, wrong = {}, []
+    for name, text in given.items():
+        many = getattr(hints[name], "__origin__", None) in (tuple, list)
+        try:
+            values[name] = TypeAdapter(hints[name]).validate_python(text.split(",") if many else text)
+        except ValidationError as error:
+            wrong.append(f"{name}={text!r} is not a {type_name(hints[name])} ({error.errors()[0]['msg'].lower()})")
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    return kind(**values)
+
+
+def type_name(hint: Any) -> str:
+    """A type as a person writes it."""
+    return getattr(hint, "__name__", str(hint)) if getattr(hint, "__origin__", None) is None else str(hint)
+
+
+def carry_out(recipe: "Recipe", out: Path) -> None:
+    """Runs a recipe in its folder and shows its page."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from solera.core.disk import only_writer
+    from solera.recipes.base import Workspace, settings_of
+
+    with only_writer(out):
+        work = Workspace(out, settings_of(recipe))
+        page = recipe.run(work)
+        work.write("results.md", page)
+    console = Console()
+    console.print(Markdown(page)) if console.is_terminal else print(page)
+    work.say(f"results are in {out / 'results.md'}")
+
+
+def command_for(name: str) -> click.Command:
+    """A click command whose help is the recipe's docstring and fields."""
+    from solera.recipes import find
+
+    kind = find(name)
+    hints = get_type_hints(kind)
+    fields = [f"{f.name}={f.default!r} ({type_name(hints[f.name])})" for f in dataclasses.fields(kind)]
+
+    def callback(overrides: tuple[str, ...], out: Path | None) -> None:
+        recipe = parse(kind, list(overrides))
+        carry_out(recipe, out or Path("runs") / name)
+
+    epilog = (
+        "Fields and their defaults: " + ", ".join(fields) + f". Example: solera run {name} seed=1 --out runs/{name}-1"
+    )
+    parameters: list[click.Parameter] = [
+        click.Argument(["overrides"], nargs=-1, metavar="[FIELD=VALUE]..."),
+        click.Option(
+            ["--out"], type=click.Path(path_type=Path), help=f"The folder to work in.  [default: runs/{name}]"
+        ),
+    ]
+    return click.Command(name, params=parameters, callback=callback, help=kind.__doc__, epilog=epilog)
+
+
+class Recipes(TyperGroup):
+    """One subcommand per file in solera/recipes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        from solera.recipes import names
+
+        return names()
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return command_for(cmd_name) if cmd_name in self.list_commands(ctx) else None
+
+
+app = typer.Typer(
+    cls=Recipes,
+    help="Run an experiment: the papers' studies at laptop scale. `solera run RECIPE --help` lists its fields.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _recipes() -> None:
+    """Typer needs a callback to make a group."""

@@ -1,0 +1,154 @@
+"""What flows through the training loop."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from solera.core.seeds import generator
+
+UNLABELLED = -100  # the label of an example that has none (auxiliary inputs): the teacher speaks for it, no label does
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], inputs: Any) -> Any:
+    """The same nest of tuples, lists and dicts with every tensor changed."""
+    if isinstance(inputs, Tensor):
+        return function(inputs)
+    if isinstance(inputs, dict):
+        return {key: map_tensors(function, value) for key, value in inputs.items()}
+    if isinstance(inputs, (tuple, list)):
+        return type(inputs)(map_tensors(function, value) for value in inputs)
+    raise TypeError(f"inputs must be tensors, or tuples, lists or dicts of them, got {type(inputs).__name__}")
+
+
+def tensors_in(inputs: Any) -> list[Tensor]:
+    """Every tensor in such a nest, in order."""
+    found: list[Tensor] = []
+    map_tensors(lambda tensor: found.append(tensor) or tensor, inputs)
+    return found
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some examples: what goes in, which ones they are, and, where known, their labels and weights."""
+
+    inputs: Any  # a tensor, or a nest of tensors, first axis B
+    index: Int[Tensor, " B"]  # which examples these are, so that a transfer set can be asked about them
+    target: Shaped[Tensor, "*batch"] | None = None
+    weight: Float[Tensor, "*batch"] | None = None  # 0 where a token is padding
+    share: float = 1.0  # this part's weight in the whole batch, times the number of parts
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def average(self, loss: Float[Tensor, "*batch"]) -> Float[Tensor, ""]:
+        """The weighted mean: the only reduction in the library. Parts of a batch average to the whole's average."""
+        if self.weight is None:
+            return self.share * loss.mean()
+        size = self.weight.sum()
+        if size == 0:
+            return (loss * self.weight).sum()
+        return self.share * (loss * self.weight).sum() / size
+
+    def to(self, device: torch.device) -> "Batch":
+        """On that device."""
+        moved = [t if t is None else t.to(device) for t in (self.target, self.weight)]
+        inputs = map_tensors(lambda t: t.to(device), self.inputs)
+        return replace(self, inputs=inputs, target=moved[0], weight=moved[1])
+
+    def take(self, rows: Tensor | slice) -> "Batch":
+        """Some of the examples."""
+        chosen = [t if t is None else t[rows] for t in (self.target, self.weight)]
+        inputs = map_tensors(lambda t: t[rows], self.inputs)
+        return replace(self, inputs=inputs, index=self.index[rows], target=chosen[0], weight=chosen[1])
+
+    def part(self, rank: int, count: int) -> "Batch":
+        """The part of one process out of `count`; the mean over parts of `average` is the whole batch's average."""
+        if count == 1:
+            return self
+        mine = self.take(slice(rank, None, count))
+        if len(mine) == 0:  # fewer examples than processes: stand in with one that counts nothing
+            mine = self.take(slice(0, 1))
+            like = mine.target if mine.weight is None and mine.target is not None else mine.weight
+            weight = torch.zeros(1) if like is None else torch.zeros(like.shape)
+            return replace(mine, weight=weight, share=0.0)
+        if self.weight is None:
+            return replace(mine, share=count * len(mine) / len(self))
+        whole = float(self.weight.sum())
+        return replace(
+            mine, share=count * float(mine.weight.sum()) / whole if whole and mine.weight is not None else 0.0
+        )
+
+
+class Batches:
+    """Arrays in memory, dealt out in batches: in order, or shuffled by a seed. Iterate it as often as you like."""
+
+    def __init__(
+        self,
+        inputs: Any,
+        target: Shaped[Tensor, " N *rest"] | None = None,
+        *,
+        weight: Float[Tensor, " N *rest"] | None = None,
+        auxiliary: Any = None,
+        batch_size: int = 128,
+        index: Int[Tensor, " N"] | None = None,
+    ) -> None:
+        """`auxiliary` inputs (unlabelled, perhaps from elsewhere) are appended; their labels become UNLABELLED."""
+        sizes = {len(t) for t in tensors_in(inputs)} | {len(t) for t in (target, weight, index) if t is not None}
+        if len(sizes) != 1:
+            raise ValueError(f"inputs, target, weight and index must have one length, got {sorted(sizes)}")
+        if sizes == {0}:
+            raise ValueError("there are no examples: inputs are empty")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if auxiliary is not None:
+            if weight is not None or index is not None:
+                raise ValueError("auxiliary inputs are appended, so weight and index cannot be given beside them")
+            extra = len(auxiliary)
+            inputs = torch.cat([inputs, auxiliary])
+            if target is not None:
+                target = torch.cat([target, target.new_full((extra, *target.shape[1:]), UNLABELLED)])
+        size = len(tensors_in(inputs)[0])
+        index = torch.arange(size) if index is None else index
+        self.all = Batch(inputs, index, target, weight)
+        self.batch_size = batch_size
+
+    @property
+    def examples(self) -> int:
+        """How many examples there are."""
+        return len(self.all)
+
+    def __len__(self) -> int:
+        return -(-self.examples // self.batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for start in range(0, self.examples, self.batch_size):
+            yield self.all.take(slice(start, start + self.batch_size))
+
+    def shuffled(self, seed: int) -> Iterator[Batch]:
+        """Every example once, in an order that the seed alone decides."""
+        order = torch.randperm(self.examples, generator=generator(seed, "order"))
+        for rows in order.split(self.batch_size):
+            yield self.all.take(rows)
+
+    def split(self, fraction: float, seed: int = 0) -> tuple["Batches", "Batches"]:
+        """The rest, and this fraction of the examples held out; every example keeps its index."""
+        held = round(fraction * self.examples)
+        if not 0 < held < self.examples:
+            raise ValueError(
+                f"cannot hold out a fraction of {fraction} of {self.examples} examples: nothing would be left"
+            )
+        order = torch.randperm(self.examples, generator=generator(seed, "split"))
+        first, second = (self.all.take(rows.sort().values) for rows in (order[held:], order[:held]))
+        return self._like(first), self._like(second)
+
+    def _like(self, part: Batch) -> "Batches":
+        return Batches(part.inputs, part.target, weight=part.weight, batch_size=self.batch_size, index=part.index)
+
+
+def in_order(batches: Iterable[Batch], seed: int) -> Iterator[Batch]:
+    """One epoch: shuffled by the seed where the batches can be, in their own order otherwise."""
+    return batches.shuffled(seed) if hasattr(batches, "shuffled") else iter(batches)  # type: ignore[union-attr]

@@ -1,0 +1,20 @@
+"""The few exceptions we own.
+
+ValueError
+  ├─ DamagedFileError   a file is missing, cut short or changed; the message names it
+  └─ MismatchError      a remembered prediction belongs to another ensemble, data set or vocabulary
+RuntimeError
+  └─ InUseError         another process is writing here
+"""
+
+
+class DamagedFileError(ValueError):
+    """A file is missing, cut short or changed."""
+
+
+class MismatchError(ValueError):
+    """Two things that must belong together do not."""
+
+
+class InUseError(RuntimeError):
+    """Another process is writing here."""

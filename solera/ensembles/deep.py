@@ -1,0 +1,82 @@
+"""Deep ensembles: one architecture, several seeds (Lakshminarayanan et al., 2017)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from solera.core.batch import Batch, Batches
+from solera.core.seeds import generator, stream
+from solera.distributions.categorical import Categorical
+from solera.nn.stacked import Stacked, stackable
+from solera.teachers.ensemble import Ensemble
+from solera.training.fit import check_labelled, fit
+from solera.training.loop import train
+from solera.training.settings import Training
+
+
+class _MemberBatches:
+    """Every member's own shuffle of the same data, side by side: inputs `[B, M, ...]`."""
+
+    def __init__(self, batches: Batches, members: int) -> None:
+        self.batches, self.members = batches, members
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def shuffled(self, seed: int) -> Iterator[Batch]:
+        orders = [
+            torch.randperm(self.batches.examples, generator=generator(stream(seed, "member", m), "order"))
+            for m in range(self.members)
+        ]
+        for rows in torch.stack(orders, -1).split(self.batches.batch_size):
+            whole = self.batches.all
+            assert whole.target is not None
+            yield Batch(whole.inputs[rows], rows[:, 0], whole.target[rows])
+
+
+def _sum_of_label_losses(output: Tensor, batch: Batch, progress: float) -> Tensor:
+    """Summed over members, so that each one's gradient is what it would be alone."""
+    assert batch.target is not None
+    return -Categorical(output).log_prob(batch.target).sum(-1)
+
+
+def train_ensemble(
+    make: Callable[[], nn.Module],
+    batches: Batches,
+    members: int = 10,
+    training: Training | None = None,
+    *,
+    folder: str | Path | None = None,
+    stacked: bool | None = None,
+) -> Ensemble:
+    """Trains `members` networks from `make()`, each from its own initial weights and in its own order of the data.
+
+    Small fully connected networks are trained together, as one stacked computation (`stacked` overrules that), others
+    one after another. With a folder, a killed run goes on where it was.
+    """
+    if members < 1:
+        raise ValueError(f"an ensemble needs at least one member, got members={members}")
+    training, folder = training or Training(), Path(folder) if folder else None
+    networks: list[nn.Module] = []
+    for number in range(members):
+        torch.manual_seed(stream(training.seed, "member", number))
+        networks.append(make())
+    with torch.no_grad():
+        classes = make().eval()(batches.all.take(slice(0, 1)).inputs).shape[-1]
+    check_labelled(batches, classes)
+    if stackable(networks[0]) if stacked is None else stacked:
+        stack = Stacked(networks)
+        identity = f"{members} {type(networks[0]).__name__} {training}"
+        deal: Sequence[Batch] = _MemberBatches(batches, members)  # type: ignore[assignment]
+        title = f"train {members} members together"
+        train(stack, deal, _sum_of_label_losses, training, folder=folder, identity=identity, title=title)
+        stack.unstack(networks)
+    else:
+        for number, network in enumerate(networks):
+            own = replace(training, seed=stream(training.seed, "member", number))
+            place = folder / f"member-{number}" if folder else None
+            fit(network, batches, own, folder=place, title=f"train member {number + 1} of {members}")
+    return Ensemble(networks)

@@ -1,0 +1,70 @@
+"""What a recipe is: an experiment whose fields are its settings, run in a folder that remembers how far it came."""
+
+import json
+import os
+import platform
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from solera.core.disk import write_bytes
+from solera.core.errors import MismatchError
+
+
+class Workspace:
+    """The folder of one run. Finished steps are kept there; the same command goes on after the last of them."""
+
+    def __init__(self, folder: str | Path, settings: dict[str, Any]) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file, settings = self.folder / "settings.json", json.loads(json.dumps(settings))
+        if file.exists():
+            known = json.loads(file.read_text())
+            changed = [k for k in {**known, **settings} if known.get(k) != settings.get(k)]
+            if changed:
+                what = ", ".join(f"{k} was {known.get(k)!r}, now {settings.get(k)!r}" for k in changed)
+                raise MismatchError(f"{self.folder} holds a run with other settings ({what}): choose another --out")
+        write_bytes(file, json.dumps(settings, indent=1).encode())
+
+    def remember(self, name: str, compute: Callable[[], Any]) -> Any:
+        """The JSON result of a step: read if it is there, otherwise computed and written."""
+        file = self.folder / f"{name}.json"
+        if not file.exists():
+            write_bytes(file, json.dumps(compute(), indent=1).encode())
+        return json.loads(file.read_text())
+
+    def say(self, text: str) -> None:
+        """One line about what is being done."""
+        print(f"solera: {text}", file=sys.stderr, flush=True)
+
+    def write(self, name: str, text: str) -> Path:
+        """A finished page."""
+        write_bytes(self.folder / name, text.encode())
+        return self.folder / name
+
+
+@dataclass(frozen=True)
+class Recipe(ABC):
+    """One experiment. The class's docstring is its help, its fields are what `field=value` changes."""
+
+    seed: int = 0
+
+    @abstractmethod
+    def run(self, work: Workspace) -> str:
+        """Runs it, resumably, and returns its results as a Markdown page."""
+
+
+def versions() -> str:
+    """Where numbers came from: the software, the machine and the day, for a results page."""
+    software = ", ".join(f"{name} {version(name)}" for name in ("solera", "torch", "numpy"))
+    return f"{software}, Python {platform.python_version()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}"
+
+
+def settings_of(recipe: Recipe) -> dict[str, Any]:
+    """The fields and their values."""
+    return {"recipe": type(recipe).__name__, **asdict(recipe)}

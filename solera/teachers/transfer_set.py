@@ -1,0 +1,134 @@
+"""The ensemble's predictions, remembered on disk.
+
+A folder of immutable safetensors shards and a `manifest.json`. Every shard holds the codec's columns (one row per example,
+or per token of ragged sequences), `index` (which examples), `lengths` (how many rows each has) and `fingerprints` (of the
+inputs that were asked about).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from solera.core.batch import Batch
+from solera.core.disk import map_tensors, read_manifest, require_checksum
+from solera.core.errors import DamagedFileError, MismatchError
+from solera.distributions.base import Targets
+from solera.teachers.base import Teacher, row_fingerprints
+from solera.teachers.codecs import CODECS
+
+KIND, VERSION = "transfer set", 1
+BOOKKEEPING = ("index", "lengths", "fingerprints")
+
+
+def open_shard(path: Path, entry: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The arrays of one shard, once its checksum is right."""
+    require_checksum(path / entry["file"], entry["sha256"])
+    return map_tensors(path / entry["file"])
+
+
+class TransferSet:
+    """A teacher that remembers: it answers about the examples it was captured on, and only about those."""
+
+    live = False
+
+    def __init__(self, path: str | Path, teacher: Teacher | None = None) -> None:
+        """Reads every checksum first. With `teacher`, refuses predictions that some other ensemble made."""
+        self.path = Path(path)
+        self.manifest = read_manifest(self.path / "manifest.json", KIND, VERSION)
+        if not self.manifest["complete"]:
+            raise DamagedFileError(f"{self.path} was left unfinished: run the same capture again to complete it")
+        if teacher is not None:
+            require_same_members(self.path, self.manifest["members"], teacher.fingerprints)
+        codec = dict(self.manifest["codec"])
+        self.codec = CODECS[codec.pop("name")](**codec)
+        self.shards = [open_shard(self.path, entry) for entry in self.manifest["shards"]]
+        self._ids, self._place, self._lengths, self._fingerprints = self._bookkeeping()
+
+    def _bookkeeping(self) -> tuple[np.ndarray, ...]:
+        """Sorted example ids and, for each: (shard, first row), number of rows, fingerprint of its input."""
+        ids = np.concatenate([s["index"] for s in self.shards])
+        lengths = np.concatenate([s["lengths"] for s in self.shards])
+        first = np.concatenate([np.cumsum(s["lengths"]) - s["lengths"] for s in self.shards])
+        shard = np.repeat(np.arange(len(self.shards)), [len(s["index"]) for s in self.shards])
+        fingerprints = np.concatenate([s["fingerprints"] for s in self.shards])
+        order = np.argsort(ids, kind="stable")
+        if (twice := np.diff(ids[order]) == 0).any():
+            raise MismatchError(
+                f"{self.path} holds example {ids[order][1:][twice][0]} twice: give every example its index"
+            )
+        return ids[order], np.stack([shard, first], -1)[order], lengths[order], fingerprints[order]
+
+    @property
+    def members(self) -> int:
+        return len(self.manifest["members"])
+
+    @property
+    def fingerprints(self) -> list[str]:
+        return self.manifest["members"]
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return self.manifest["classes"]
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def _positions(self, batch: Batch) -> np.ndarray:
+        wanted = batch.index.numpy()
+        found = np.searchsorted(self._ids, wanted).clip(max=len(self._ids) - 1)
+        if (missing := self._ids[found] != wanted).any():
+            raise MismatchError(
+                f"{self.path} has no prediction for example {wanted[missing][0]} (it remembers {len(self)} examples): "
+                "capture these inputs, or pass the live Ensemble"
+            )
+        return found
+
+    def check(self, batch: Batch) -> None:
+        """Refuses inputs that are not the ones the ensemble was asked about."""
+        found = self._positions(batch)
+        if (other := self._fingerprints[found] != row_fingerprints(batch)).any():
+            raise MismatchError(
+                f"{self.path} was captured on other inputs: example {batch.index.numpy()[other][0]} is not what the "
+                "ensemble saw under that index: pass the same data in the same order, or capture again"
+            )
+
+    def __call__(self, batch: Batch) -> Targets:
+        found = self._positions(batch)
+        device = batch.weight.device if batch.weight is not None else torch.device("cpu")
+        columns = {name: self._gather(name, found, batch) for name in self.shards[0] if name not in BOOKKEEPING}
+        return self.codec.decode({k: v.to(device) for k, v in columns.items()}, self.classes)
+
+    def _gather(self, name: str, found: np.ndarray, batch: Batch) -> Tensor:
+        """Rows of one column in the batch's order: `[B, ...]`, or `[B, T, ...]` padded with zeros for sequences."""
+        shard, first = self._place[found].T
+        column = self.shards[0][name]
+        if not self.manifest["tokens"]:
+            result = np.empty((len(found), *column.shape[1:]), column.dtype)
+            for number in np.unique(shard):
+                mine = shard == number
+                result[mine] = self.shards[number][name][first[mine]]
+            return torch.from_numpy(result)
+        lengths = self._lengths[found]
+        width = lengths.max() if batch.weight is None else batch.weight.shape[1]
+        result = np.zeros((len(found), width, *column.shape[1:]), column.dtype)
+        for row, (number, start, length) in enumerate(zip(shard, first, lengths, strict=True)):
+            result[row, :length] = self.shards[number][name][start : start + length]
+        return torch.from_numpy(result)
+
+
+def require_same_members(path: Path, remembered: list[str], asked: list[str]) -> None:
+    """Refuses a transfer set that another ensemble made, naming the first member that differs."""
+    if len(remembered) != len(asked):
+        raise MismatchError(
+            f"{path} remembers {len(remembered)} members, this ensemble has {len(asked)}: capture again"
+        )
+    for number, (old, new) in enumerate(zip(remembered, asked, strict=True)):
+        if old != new:
+            raise MismatchError(
+                f"{path} was captured from another ensemble: member {number} was {old}, this one is {new}: "
+                "capture again into another folder"
+            )

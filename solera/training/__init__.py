@@ -1,0 +1,9 @@
+"""Fit members, distil students."""
+
+from solera.training.distill import distill
+from solera.training.distiller import Distiller
+from solera.training.fit import fit
+from solera.training.settings import Training
+from solera.training.student import Student
+
+__all__ = ["Distiller", "Student", "Training", "distill", "fit"]

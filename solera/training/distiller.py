@@ -1,0 +1,71 @@
+"""The scikit-learn face: `Distiller(model, method).fit(ensemble, x).predict(x)`."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from solera.core.batch import Batches
+from solera.distributions.base import Prediction
+from solera.methods.base import Method
+from solera.methods.proxy_dirichlet import ProxyDirichlet
+from solera.teachers.adapters.arrays import Predictions
+from solera.teachers.base import Teacher
+from solera.training.distill import distill
+from solera.training.settings import Training
+from solera.training.student import Student
+
+
+class Distiller:
+    """Distils on arrays in memory. Holds out a part of the examples to pick the best epoch."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        method: Method | None = None,
+        training: Training | None = None,
+        *,
+        batch_size: int = 128,
+        validation_fraction: float = 0.1,
+        folder: str | Path | None = None,
+    ) -> None:
+        self.model, self.method, self.training = model, method or ProxyDirichlet(), training or Training()
+        self.batch_size, self.validation_fraction, self.folder = batch_size, validation_fraction, folder
+
+    def fit(self, ensemble: Any, inputs: Any, labels: Any = None, auxiliary: Any = None) -> "Distiller":
+        """`ensemble`: a teacher, or an array of its members' predictions `(examples, members, classes)`.
+
+        Labels are needed only where `training.label_weight` mixes them in. Auxiliary inputs need a live ensemble.
+        """
+        x, extra = as_inputs(inputs), None if auxiliary is None else as_inputs(auxiliary)
+        y = None if labels is None else torch.as_tensor(np.asarray(labels))
+        teacher = ensemble if isinstance(ensemble, Teacher) else Predictions(ensemble, examples=len(x))
+        if extra is not None and not teacher.live:
+            raise ValueError("remembered predictions know nothing of auxiliary inputs: pass the live Ensemble")
+        batches, held = Batches(x, y, auxiliary=extra, batch_size=self.batch_size), None
+        if self.validation_fraction:
+            batches, held = batches.split(self.validation_fraction, self.training.seed)
+        model = copy.deepcopy(self.model)
+        self.student_: Student = distill(
+            teacher, model, batches, self.method, self.training, validation=held, folder=self.folder
+        )
+        return self
+
+    def predict(self, inputs: Any) -> Prediction:
+        """The student's prediction: `.mean`, `.total` and, for most methods, `.data` and `.knowledge`."""
+        if not hasattr(self, "student_"):
+            raise RuntimeError("this Distiller has no student yet: call fit(ensemble, inputs) first")
+        return self.student_.predict(as_inputs(inputs))
+
+    def predict_proba(self, inputs: Any) -> np.ndarray:
+        """Class probabilities, as scikit-learn gives them."""
+        return self.predict(inputs).mean.cpu().numpy()
+
+
+def as_inputs(inputs: Any) -> Tensor:
+    """A float32 tensor of an array-like; whole numbers (tokens) stay as they are."""
+    x = inputs if isinstance(inputs, Tensor) else torch.as_tensor(np.asarray(inputs))
+    return x.float() if x.dtype == torch.float64 else x
