@@ -1,11 +1,25 @@
 """Distil an ensemble into one student that is as accurate, 1/M of the cost, and still knows what it does not know."""
 
-from solera.core.batch import Batch, Batches
-from solera.ensembles import train_ensemble
-from solera.evaluation import evaluate
-from solera.methods import EnD, EnD2, ProxyDirichlet
-from solera.teachers import Ensemble, TransferSet, capture
-from solera.training import Distiller, Student, Training, distill, fit
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from solera.core.batch import Batch, Batches
+    from solera.ensembles import train_ensemble
+    from solera.evaluation import evaluate
+    from solera.methods import EnD, EnD2, ProxyDirichlet
+    from solera.teachers import Ensemble, TransferSet, capture
+    from solera.training import Distiller, Student, Training, distill, fit
+
+# Loaded on first use, so that `solera --help` need not wait for torch.
+_HOMES = {
+    "core.batch": ("Batch", "Batches"),
+    "ensembles": ("train_ensemble",),
+    "evaluation": ("evaluate",),
+    "methods": ("EnD", "EnD2", "ProxyDirichlet"),
+    "teachers": ("Ensemble", "TransferSet", "capture"),
+    "training": ("Distiller", "Student", "Training", "distill", "fit"),
+}
 
 __all__ = [
     "Batch",
@@ -24,3 +38,10 @@ __all__ = [
     "fit",
     "train_ensemble",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"solera.{home}"), name)
+    raise AttributeError(f"module 'solera' has no attribute {name!r}")

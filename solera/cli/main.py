@@ -12,7 +12,7 @@ from solera.cli import demo, run
 
 app = typer.Typer(
     name="solera",
-    help="Distil an ensemble into one model that is as accurate, 1/M of the cost, and still knows what it does not know.",
+    help="Distil an ensemble into one model: as accurate, 1/M of the cost, and it still knows what it does not know.",
     epilog="Start here: solera demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -3,9 +3,8 @@
 import dataclasses
 import difflib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -64,39 +63,40 @@ def carry_out(recipe: "Recipe", out: Path) -> None:
     work.say(f"results are in {out / 'results.md'}")
 
 
-def command_for(name: str) -> click.Command:
-    """A click command whose help is the recipe's docstring and fields."""
+def command_for(name: str) -> Any:
+    """A command whose help is the recipe's docstring and fields."""
     from solera.recipes import find
 
     kind = find(name)
     hints = get_type_hints(kind)
     fields = [f"{f.name}={f.default!r} ({type_name(hints[f.name])})" for f in dataclasses.fields(kind)]
+    single = typer.Typer(rich_markup_mode=None, add_completion=False)
+    epilog = f"Fields and defaults: {', '.join(fields)}. Example: solera run {name} seed=1 --out runs/{name}-1"
 
-    def callback(overrides: tuple[str, ...], out: Path | None) -> None:
-        recipe = parse(kind, list(overrides))
-        carry_out(recipe, out or Path("runs") / name)
+    @single.command(name, help=kind.__doc__, epilog=epilog)
+    def _run(
+        overrides: Annotated[
+            list[str] | None, typer.Argument(metavar="[FIELD=VALUE]...", help="Other settings.")
+        ] = None,
+        out: Annotated[Path, typer.Option(help="The folder to work in; the same command goes on.")] = Path("runs")
+        / name,
+        data: Annotated[Path | None, typer.Option(help="Where the data sets are, for recipes that read some.")] = None,
+    ) -> None:
+        changes = [*(overrides or []), *([f"data={data}"] if data else [])]
+        carry_out(parse(kind, changes), out)
 
-    epilog = (
-        "Fields and their defaults: " + ", ".join(fields) + f". Example: solera run {name} seed=1 --out runs/{name}-1"
-    )
-    parameters: list[click.Parameter] = [
-        click.Argument(["overrides"], nargs=-1, metavar="[FIELD=VALUE]..."),
-        click.Option(
-            ["--out"], type=click.Path(path_type=Path), help=f"The folder to work in.  [default: runs/{name}]"
-        ),
-    ]
-    return click.Command(name, params=parameters, callback=callback, help=kind.__doc__, epilog=epilog)
+    return typer.main.get_command(single)
 
 
 class Recipes(TyperGroup):
     """One subcommand per file in solera/recipes."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         from solera.recipes import names
 
         return names()
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return command_for(cmd_name) if cmd_name in self.list_commands(ctx) else None
 
 

@@ -1,8 +1,8 @@
 """What flows through the training loop."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -149,6 +149,14 @@ class Batches:
         return Batches(part.inputs, part.target, weight=part.weight, batch_size=self.batch_size, index=part.index)
 
 
-def in_order(batches: Iterable[Batch], seed: int) -> Iterator[Batch]:
+class ManyBatches(Protocol):
+    """A list of batches, a `Batches`, or anything else of known length that can be gone through again and again."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+
+def in_order(batches: ManyBatches, seed: int) -> Iterator[Batch]:
     """One epoch: shuffled by the seed where the batches can be, in their own order otherwise."""
     return batches.shuffled(seed) if hasattr(batches, "shuffled") else iter(batches)  # type: ignore[union-attr]

@@ -17,7 +17,7 @@ from solera.core.errors import DamagedFileError, InUseError
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Writes through a temporary file, flushed to the disk before it takes its name: a reader sees all of it or none."""
+    """Through a temporary file, flushed to the disk before it takes its name: a reader sees all of it or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -90,7 +90,7 @@ def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Holds the folder for this process: a second writer is told so at once. Released by the system if we are killed."""
+    """Holds the folder for this process: a second writer is told so at once. A kill releases it."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as file:
         try:

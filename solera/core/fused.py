@@ -73,8 +73,8 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,) = ctx.saved_tensors
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        (upstream,), (gradient,) = grad_outputs, ctx.saved_tensors
         return None, upstream.unsqueeze(-1) * gradient, *(None for _ in range(ctx.columns))
 
 

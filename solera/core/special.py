@@ -1,6 +1,6 @@
 """ψ, ψ₁ and lnΓ of 1 + a, for a ≥ 0, in plain arithmetic: accurate in float32, fast, and exportable to ONNX.
 
-With u = 1/(1 + a) in (0, 1], what is left after Stirling's leading terms is smooth in u, so a short polynomial gives it:
+With u = 1/(1 + a) in (0, 1], what is left after Stirling's leading terms is smooth in u: a short polynomial gives it.
 
     ψ(1 + a)     = ln(1 + a) + u·D(u)
     lnΓ(1 + a)   = (a + ½)·ln(1 + a) − a + a·u·G(u)

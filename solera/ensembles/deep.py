@@ -1,6 +1,6 @@
 """Deep ensembles: one architecture, several seeds (Lakshminarayanan et al., 2017)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,9 @@ class _MemberBatches:
 
     def __len__(self) -> int:
         return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.shuffled(0)
 
     def shuffled(self, seed: int) -> Iterator[Batch]:
         orders = [
@@ -70,7 +73,7 @@ def train_ensemble(
     if stackable(networks[0]) if stacked is None else stacked:
         stack = Stacked(networks)
         identity = f"{members} {type(networks[0]).__name__} {training}"
-        deal: Sequence[Batch] = _MemberBatches(batches, members)  # type: ignore[assignment]
+        deal = _MemberBatches(batches, members)
         title = f"train {members} members together"
         train(stack, deal, _sum_of_label_losses, training, folder=folder, identity=identity, title=title)
         stack.unstack(networks)

@@ -10,7 +10,7 @@ Columns = dict[str, np.ndarray]
 
 
 def columns(prediction: Prediction, labels: Int[Tensor, "*batch"] | None = None) -> Columns:
-    """`predicted`, `confidence`, `total`, and where they exist `data`, `knowledge`; with labels also `correct`, `nll`."""
+    """`predicted`, `confidence`, `total`, where they exist `data` and `knowledge`; with labels `correct` and `nll`."""
     mean = prediction.mean
     confidence, predicted = mean.max(-1)
     found: dict[str, Tensor] = {"predicted": predicted, "confidence": confidence, "total": prediction.total}

@@ -54,7 +54,7 @@ def display(name: str, value: float | None) -> str:
 
 
 def microseconds_per_example(models: Mapping[str, Predictor], inputs: Tensor, rounds: int = 15) -> dict[str, float]:
-    """Median wall time of `predict` on a batch of 64, per example; the models take turns, so that noise hits all alike."""
+    """Median wall time of `predict` on a batch of 64, per example; the models take turns, so noise hits all alike."""
     batch = inputs[:64]
     times: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(rounds + 1):
@@ -75,8 +75,8 @@ def evaluate(
 ) -> Evaluation:
     """Every model on the labelled test inputs, and how well its uncertainties tell each unfamiliar set from them.
 
-    Accuracy, NLL, ECE and Brier score; PRR by total uncertainty; AUROC by total and by knowledge for each unfamiliar set;
-    rank correlation of knowledge with the reference's, on the test inputs and on all inputs; parameters and time.
+    Accuracy, NLL, ECE and Brier score; PRR by total uncertainty; for each unfamiliar set the AUROC by total and by
+    knowledge; rank correlation of knowledge with the reference's, on the test inputs and on all; parameters and time.
     """
     sets = {"test": inputs, **(unfamiliar or {})}
     said = {name: {key: model.predict(x) for key, x in sets.items()} for name, model in models.items()}
@@ -93,7 +93,7 @@ def evaluate(
                 row |= {
                     f"OOD {key} {measure}": _detection(test, own[key], measure) for measure in ("total", "knowledge")
                 }
-        if reference in models:
+        if reference is not None and reference in models:
             row["ρ knowledge"] = _correlation(own, every[reference], ["test"])
             if len(sets) > 1:
                 row["ρ knowledge, all"] = _correlation(own, every[reference], list(sets))

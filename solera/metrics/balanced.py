@@ -84,7 +84,7 @@ def balanced_ece(confidence: Values, label: Values, bins: int = 20, weight: Valu
 
     Bins hold equal counts; with 2N < bins every cell is a bin of its own.
     """
-    bins = check_bins(bins)
+    check_bins(bins)
 
     def score(certain: NDArray, gold: NDArray) -> float:
         gaps, sizes = equal_count_gaps(certain, gold, bins)

@@ -13,11 +13,10 @@ from solera.metrics.rows import checked_blocks, rows_and_labels, top_class
 from solera.metrics.ties import average_over_ties
 
 
-def check_bins(bins: int) -> int:
-    """The number of bins, a whole number from 1 up."""
-    if bins != int(bins) or bins < 1:
+def check_bins(bins: int) -> None:
+    """There must be one bin at least."""
+    if bins < 1:
         raise ValueError(f"bins is {bins}: pass a whole number, at least 1")
-    return int(bins)
 
 
 def _equal_width_bin(confidence: NDArray[np.float64], bins: int) -> NDArray[np.intp]:
@@ -48,7 +47,7 @@ def ece(probs: Values, y: Values, bins: int = 15, weight: Values | None = None) 
 
     Edges are b/bins in float64, and a confidence is compared with them as the float64 number it is.
     """
-    bins = check_bins(bins)
+    check_bins(bins)
     layout, p, labels = rows_and_labels(probs, "probs", y, weight)
     gaps = np.zeros(bins)  # Σ_B (correct − confidence), because (|B|/N) · |acc(B) − conf(B)| = |that| / N
     for block, rows in checked_blocks(p, "probs", layout):
@@ -65,7 +64,7 @@ def adaptive_ece(confidence: Values, correct: Values, bins: int, weight: Values 
 
     The counts weigh the bins, so that every element counts the same where N is not a multiple of `bins`.
     """
-    bins = check_bins(bins)
+    check_bins(bins)
     layout, (confidences, corrects) = columns({"confidence": confidence, "correct": correct}, weight)
     certain = unit_interval(confidences, "confidence", layout)
     gaps, sizes = equal_count_gaps(certain, zero_or_one(corrects, "correct", layout), bins)
@@ -78,19 +77,19 @@ def top_k_ece(probs: Values, y: Values, k: int, bins: int = 10, weight: Values |
     Rank r of a token is right when its r-th most probable class is the label; equally probable classes are ranked by
     their index, as argmax does.
     """
-    bins = check_bins(bins)
+    check_bins(bins)
     layout, p, labels = rows_and_labels(probs, "probs", y, weight)
     classes = p.shape[-1]
-    if k != int(k) or not 1 <= k <= classes:
+    if not 1 <= k <= classes:
         raise ValueError(f"k is {k}: with {classes} classes pass a whole number from 1 to {classes}")
     top, rank = [], []
     for block, rows in checked_blocks(p, "probs", layout):
         y_block = labels[block, None]
-        top.append(-np.sort(np.partition(-rows, int(k) - 1, axis=-1)[:, : int(k)], axis=-1))
+        top.append(-np.sort(np.partition(-rows, k - 1, axis=-1)[:, :k], axis=-1))
         of_label = np.take_along_axis(rows, y_block, axis=-1)
         before = np.arange(classes) < y_block
         rank.append(((rows > of_label) | ((rows == of_label) & before)).sum(-1))
     confidence = np.concatenate(top).astype(np.float64)
-    correct = np.concatenate(rank)[:, None] == np.arange(int(k))
+    correct = np.concatenate(rank)[:, None] == np.arange(k)
     gaps, _ = equal_count_gaps(confidence.reshape(-1), correct.reshape(-1), bins)
     return float(gaps.mean())

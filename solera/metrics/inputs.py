@@ -1,13 +1,14 @@
 """The way into every metric: arrays, tensors or lists become checked, flat NumPy columns without their padding."""
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-Values: TypeAlias = ArrayLike | Tensor
+Values: TypeAlias = ArrayLike | Sequence[Any] | Tensor
 
 ROUNDING = 1e-6  # how far a single confidence may stand above 1: a float32 softmax does
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 
 class ConvNet(nn.Sequential):
@@ -33,6 +32,3 @@ class ConvNet(nn.Sequential):
             "hidden": hidden,
             "dropout": dropout,
         }
-
-    def forward(self, inputs: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
-        return super().forward(inputs)

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 
 class MLP(nn.Sequential):
@@ -15,6 +14,3 @@ class MLP(nn.Sequential):
             layers += [nn.Linear(before, after), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
         super().__init__(*layers, nn.Linear(hidden[-1] if hidden else inputs, outputs))
         self.settings = {"inputs": inputs, "outputs": outputs, "hidden": list(hidden), "dropout": dropout}
-
-    def forward(self, inputs: Float[Tensor, "B *shape"]) -> Float[Tensor, "B K"]:
-        return super().forward(inputs)

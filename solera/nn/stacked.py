@@ -41,7 +41,7 @@ class Stacked(nn.Module):
 
 
 def stackable(network: nn.Module, largest: int = 200_000) -> bool:
-    """Whether training it stacked pays and changes nothing: small, fully connected, with no state but its parameters."""
+    """Whether training it stacked pays and changes nothing: small, fully connected, no state but its parameters."""
     plain = (nn.Linear, nn.ReLU, nn.GELU, nn.Tanh, nn.Dropout, nn.Flatten, nn.Sequential, nn.LayerNorm, nn.Identity)
     size = sum(p.numel() for p in network.parameters())
     return size <= largest and all(isinstance(module, plain) for module in network.modules())

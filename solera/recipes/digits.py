@@ -61,7 +61,7 @@ class Digits(Recipe):
         for name, method in STUDENTS.items():
             work.say(f"distilling {name}")
             torch.manual_seed(stream(self.seed, "student"))
-            models[name] = distill(
+            student = distill(
                 transfer_set,
                 ConvNet((1, 8, 8), KNOWN),
                 batches,
@@ -69,7 +69,8 @@ class Digits(Recipe):
                 Training(epochs=self.student_epochs, lr=3e-3, seed=self.seed),
                 folder=work.folder / "training" / name,
             )
-            models[name].save(work.folder / "students" / name)
+            student.save(work.folder / "students" / name)
+            models[name] = student
         work.say("comparing them on the test set, and on the digits 8 and 9 that none has seen")
         result = evaluate(models, x_test, y_test, unfamiliar={"8, 9": x_new})
         work.remember("metrics", lambda: result.rows)

@@ -1,8 +1,8 @@
 """The ensemble's predictions, remembered on disk.
 
-A folder of immutable safetensors shards and a `manifest.json`. Every shard holds the codec's columns (one row per example,
-or per token of ragged sequences), `index` (which examples), `lengths` (how many rows each has) and `fingerprints` (of the
-inputs that were asked about).
+A folder of immutable safetensors shards and a `manifest.json`. Every shard holds the codec's columns (one row per
+example, or per token of ragged sequences), `index` (which examples), `lengths` (how many rows each has) and
+`fingerprints` (of the inputs that were asked about).
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Distillation: a student learns to stand in for its teacher."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from solera.core.batch import UNLABELLED, Batch, tensors_in
+from solera.core.batch import UNLABELLED, Batch, ManyBatches, tensors_in
 from solera.core.checks import require_finite, require_labels
 from solera.methods.base import Method
 from solera.teachers.base import Teacher, fingerprint
@@ -23,7 +23,7 @@ DEFAULTS = Training()
 def distill(
     teacher: Teacher,
     model: nn.Module,
-    batches: Sequence[Batch],
+    batches: ManyBatches,
     method: Method,
     training: Training = DEFAULTS,
     *,
@@ -66,27 +66,26 @@ def distill(
 
 def check(teacher: Teacher, model: nn.Module, batches: Iterable[Batch], training: Training) -> None:
     """Everything that can be wrong with the data, before any work starts."""
-    first = None
+    classes = None
     for batch in batches:
-        if first is None:
-            first = batch
+        if classes is None:
             with torch.no_grad():
-                said, answered = teacher(batch).mean, model.eval()(batch.inputs)
-            if said.shape[-1] != answered.shape[-1]:
+                classes, outputs = teacher(batch).mean.shape[-1], model.eval()(batch.inputs).shape[-1]
+            if classes != outputs:
                 raise ValueError(
-                    f"the teacher knows {said.shape[-1]} classes, the student's network gives {answered.shape[-1]} outputs: "
+                    f"the teacher knows {classes} classes, the student's network gives {outputs} outputs: "
                     "give the network as many outputs as there are classes"
                 )
         for tensor in tensors_in(batch.inputs):
             require_finite("inputs", tensor)
         teacher.check(batch)
         if batch.target is not None:
-            require_labels("labels", batch.target[batch.target != UNLABELLED], said.shape[-1])
+            require_labels("labels", batch.target[batch.target != UNLABELLED], classes)
         elif training.label_weight:
             raise ValueError(
                 f"label_weight={training.label_weight} mixes in labels, but the batches carry none: pass target"
             )
-    if first is None:
+    if classes is None:
         raise ValueError("there are no batches to distil on")
 
 

@@ -1,14 +1,14 @@
 """Train one ordinary classifier on labels: how an ensemble's members are made."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from solera.core.batch import Batch, tensors_in
+from solera.core.batch import Batch, ManyBatches, tensors_in
 from solera.core.checks import require_finite, require_labels
 from solera.distributions.categorical import Categorical
 from solera.training.loop import train
@@ -33,7 +33,7 @@ def check_labelled(batches: Iterable[Batch], classes: int) -> None:
 
 def fit(
     model: nn.Module,
-    batches: Sequence[Batch],
+    batches: ManyBatches,
     training: Training,
     *,
     validation: Iterable[Batch] | None = None,

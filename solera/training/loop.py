@@ -1,7 +1,7 @@
 """The training loop, all of it: for an ensemble's member, for a stack of members, and for a student."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from solera.core.batch import Batch, in_order
+from solera.core.batch import Batch, ManyBatches, in_order
 from solera.core.fused import compiled
 from solera.core.progress import progress as show_progress
 from solera.core.seeds import seed_everything, stream
@@ -23,7 +23,7 @@ Objective = Callable[[Any, Batch, float], Tensor]  # output, batch, progress -> 
 
 def train(
     network: nn.Module,
-    batches: Sequence[Batch],
+    batches: ManyBatches,
     objective: Objective,
     training: Training,
     *,

@@ -17,7 +17,7 @@ SUM_TOLERANCE = 1e-3
 LEAST_PROBABILITY = 1e-12  # a forest says 0 and means "never among my trees": no finite sample knows more than that
 
 
-def _first_bad_row(wrong: np.ndarray) -> tuple[int, ...]:
+def _first_bad_row(wrong: Any) -> tuple[int, ...]:
     return tuple(int(i) for i in np.argwhere(wrong)[0])
 
 
