@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -149,6 +149,7 @@ class Batches:
         return Batches(part.inputs, part.target, weight=part.weight, batch_size=self.batch_size, index=part.index)
 
 
+@runtime_checkable
 class ManyBatches(Protocol):
     """A list of batches, a `Batches`, or anything else of known length that can be gone through again and again."""
 

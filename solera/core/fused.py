@@ -34,7 +34,7 @@ def compiled(enabled: bool = True) -> Iterator[None]:
 
 @cache
 def _compile(kernel: Kernel) -> Kernel:
-    fast = torch.compile(kernel, dynamic=True)
+    fast = torch.compile(kernel)
     failed = False
 
     def run(*arguments: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,7 +73,9 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  (the decorator hides its signature)
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor | None, ...]:
         (upstream,), (gradient,) = grad_outputs, ctx.saved_tensors
         return None, upstream.unsqueeze(-1) * gradient, *(None for _ in range(ctx.columns))
 

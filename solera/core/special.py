@@ -1,17 +1,22 @@
 """ψ, ψ₁ and lnΓ of 1 + a, for a ≥ 0, in plain arithmetic: accurate in float32, fast, and exportable to ONNX.
 
-With u = 1/(1 + a) in (0, 1], what is left after Stirling's leading terms is smooth in u: a short polynomial gives it.
+With u = 1/(1 + a) in (0, 1] and s = a·u = 1 − u, what is left after Stirling's leading terms is smooth in u, so a
+short polynomial gives it:
 
     ψ(1 + a)     = ln(1 + a) + u·D(u)
-    lnΓ(1 + a)   = (a + ½)·ln(1 + a) − a + a·u·G(u)
-    a·ψ₁(1 + a)  = a·u·P(u) = 1 − u·Q(u)
+    lnΓ(1 + a)   = (a + ½)·ln(1 + a) − a + s·G(u)
+    ψ₁(1 + a)    = u·P(u),      P = 1 + u·R(u)
+    a·ψ₁(1 + a)  = 1 − u·Q(u),  Q = 1 − s·R(u)
+    ln(1 + a)    = max(ln a, 0) + m·L(m),  m = min(u, s)
 
 P is exact where a is small and Q where it is large: ψ₁ is needed as a·ψ₁ near 0 and as 1 − a·ψ₁ far out, and neither
-can be had from the other without cancellation. The large logarithms are written apart so that a formula which
-subtracts them can do so on paper (METHODS: finite is not right).
+can be had from the other without cancellation, but both from R. The large logarithms are written apart so that a
+formula which subtracts them can do so on paper (METHODS: finite is not right).
 
 The coefficients below are Chebyshev's, made by tools/fit_special.py; float32 needs the first few, float64 all of them.
 """
+
+from functools import cache
 
 import numpy as np
 import torch
@@ -35,71 +40,94 @@ _LGAMMA = (
     1.1363389443287838e-15, -2.8619263564688851e-15, 1.1448668179024652e-15, -2.7860981535443128e-16,
     3.1089073374806898e-17, 9.9378592048299971e-18, -7.6999498486316219e-18, 2.8910890621621058e-18,
 )
-_TRIGAMMA = (
-    1.3061876743427442, 0.32346165408645626, 0.016302113182913097, -0.0010124148005224628,
-    -2.0166733089193275e-5, 1.7758828501808796e-5, -2.6662473166940664e-6, 5.7201107607950503e-8,
-    7.6175589513040139e-8, -2.2153488838134532e-8, 2.938841004253786e-9, 1.9503295923552062e-10,
-    -2.2594729951933677e-10, 6.7918615974752671e-11, -1.0692763888931082e-11, -5.0850634078737686e-13,
-    9.9043002343595352e-13, -3.8049285435993316e-13, 8.6482447186371248e-14, -6.7549537240668141e-15,
-    -4.5708176798260519e-15, 2.8369115068206048e-15, -9.6382763604695693e-16, 2.0494469015840828e-16,
+_TRIGAMMA_TAIL = (
+    0.57601041993795077, 0.072729857495075156, -0.003633938520226795, -0.00025352772296917831,
+    9.1334764075300412e-5, -9.8087375381956144e-6, -6.8197499167400111e-7, 5.0769825476735093e-7,
+    -1.0461708742889873e-7, 6.238278142607091e-9, 3.5265757911464221e-9, -1.5360657078847913e-9,
+    3.2568746156524303e-10, -1.90984133230418e-11, -1.5816171020148741e-11, 7.9596998076149548e-12,
+    -2.1372539582306762e-12, 2.7652820259021164e-13, 6.2226135610520277e-14, -5.5050685065767202e-14,
+    2.0855419624746871e-14, -4.9434249030307466e-15, 3.7907620859704186e-16, 3.2996194164883512e-16,
+    -2.1922133126107897e-16, 8.2737210007501069e-17, -2.0634280873622386e-17, 1.8140598574062335e-18,
 )
-_TRIGAMMA_DEFICIT = (
-    0.73017725440479341, 0.25073179659138111, 0.019936051703139892, -0.00075888707755328449,
-    -0.00011150149716449369, 2.756756604000441e-5, -1.9842723250200653e-6, -4.5049714715940043e-7,
-    1.8079267694193887e-7, -2.8391766980741623e-8, -5.8773478689263614e-10, 1.7310986671203119e-9,
-    -5.5163476108457979e-10, 8.7017029297794471e-11, 5.1234071312176591e-12, -8.4682061484023317e-12,
-    3.1276839816666297e-12, -6.570210569501448e-13, 2.425631157585097e-14, 4.8295731341700388e-14,
-    -2.5426237304572922e-14, 7.7803364098513514e-15, -1.3429038446439988e-15, -1.2501725149042684e-16,
+_LOGARITHM = (
+    1.1715728752538099, 0.19040919061837922, 0.021201872316580199, 0.0026850769313357004,
+    0.00036468786526351462, 5.1754447017625967e-5, 7.5689366178721107e-6, 1.1314200762527294e-6,
+    1.7196212722695952e-7, 2.6479634499940724e-8, 4.1206089603343853e-9, 6.4680342486605149e-10,
+    1.0226637574756305e-10, 1.6269307719816319e-11, 2.601994187957903e-12, 4.1806463927166106e-13,
+    6.7442657720201252e-14, 1.0918850905147054e-14, 1.7733743477883676e-15, 2.8884293869679029e-16,
+    4.7167055165380242e-17, 7.7201634736993946e-18, 1.2662928182105083e-18, 2.0810503895588566e-19,
 )
 # fmt: on
 
-_TERMS = {torch.float32: 9, torch.float64: 24}  # how many coefficients each precision can tell apart
+_NEGLIGIBLE = {torch.float32: 4e-8, torch.float64: 4e-17}  # what each precision cannot tell from nothing
+
+Powers = dict[torch.dtype, tuple[float, ...]]
 
 
-def _powers(table: tuple[float, ...]) -> dict[torch.dtype, tuple[float, ...]]:
-    """The same polynomial in powers of v = 2u − 1, highest first, for Horner's rule."""
+def _powers(table: tuple[float, ...]) -> Powers:
+    """The same polynomial, as short as each precision allows, in powers of v in [−1, 1], highest first."""
+    left_out = np.abs(table)[::-1].cumsum()[::-1]  # by a polynomial that stops before this term
+    kept = {dtype: table[: int((left_out > limit).sum())] for dtype, limit in _NEGLIGIBLE.items()}
     return {
-        dtype: tuple(float(c) for c in np.polynomial.chebyshev.cheb2poly(table[:terms])[::-1])
-        for dtype, terms in _TERMS.items()
+        dtype: tuple(float(c) for c in np.polynomial.chebyshev.cheb2poly(terms)[::-1]) for dtype, terms in kept.items()
     }
 
 
-_D, _G, _P, _Q = _powers(_DIGAMMA), _powers(_LGAMMA), _powers(_TRIGAMMA), _powers(_TRIGAMMA_DEFICIT)
+_D, _G, _R, _L = _powers(_DIGAMMA), _powers(_LGAMMA), _powers(_TRIGAMMA_TAIL), _powers(_LOGARITHM)
 
 
-def _evaluate(powers: dict[torch.dtype, tuple[float, ...]], u: Tensor) -> Tensor:
+@cache
+def _on(device: torch.device, dtype: torch.dtype, powers: tuple[float, ...]) -> tuple[Tensor, ...]:
+    return tuple(torch.tensor(power, dtype=dtype, device=device) for power in powers)
+
+
+def _evaluate(powers: Powers, scale: float, u: Tensor) -> Tensor:
+    """Horner's rule, at v = scale·u − 1."""
     if u.dtype not in powers:
         raise TypeError(f"special functions need float32 or float64, not {u.dtype}: call .float() first")
-    first, second, *rest = powers[u.dtype]
-    v = 2 * u - 1
-    result = first * v + second
-    if u.requires_grad or torch.compiler.is_compiling():
-        for coefficient in rest:
-            result = result * v + coefficient
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        first, second, *rest = powers[u.dtype]
+        v = scale * u - 1
+        result = first * v + second
+        for power in rest:
+            result = result * v + power
     else:  # the same steps without a new tensor for each
-        for coefficient in rest:
-            result.mul_(v).add_(coefficient)
+        slope, shift, first, second, *rest = _on(u.device, u.dtype, (scale, -1.0, *powers[u.dtype]))
+        v = torch.addcmul(shift, slope, u)
+        result = torch.addcmul(second, first, v)
+        for power in rest:
+            torch.addcmul(power, result, v, out=result)
     return result
 
 
 def digamma_remainder(u: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     """D(u) = (ψ(1 + a) − ln(1 + a))/u; −½ far out, −γ at a = 0."""
-    return _evaluate(_D, u)
+    return _evaluate(_D, 2.0, u)
 
 
 def lgamma_remainder(u: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     """G(u) = (lnΓ(1 + a) − (a + ½)·ln(1 + a) + a)/(a·u); −0.081 far out, ½ − γ at a = 0."""
-    return _evaluate(_G, u)
+    return _evaluate(_G, 2.0, u)
+
+
+def trigamma_tail(u: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """R(u) = (ψ₁(1 + a)/u − 1)/u; ½ far out, π²/6 − 1 at a = 0."""
+    return _evaluate(_R, 2.0, u)
 
 
 def trigamma_remainder(u: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     """P(u) = ψ₁(1 + a)/u; 1 far out, π²/6 at a = 0."""
-    return _evaluate(_P, u)
+    return 1 + u * trigamma_tail(u)
 
 
 def trigamma_deficit(u: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     """Q(u) = (1 − a·ψ₁(1 + a))/u; ½ far out, 1 at a = 0."""
-    return _evaluate(_Q, u)
+    return 1 - (1 - u) * trigamma_tail(u)
+
+
+def logarithm_remainder(m: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """L(m) = −ln(1 − m)/m for m ≤ ½; 1 at m = 0, 2·ln 2 at m = ½."""
+    return _evaluate(_L, 4.0, m)
 
 
 def digamma1p(a: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:

@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from solera.evaluation.columns import Columns, columns
 Row = dict[str, float | None]
 
 
+@runtime_checkable
 class Predictor(Protocol):
     """A student, an ensemble: whatever answers with a Prediction."""
 

@@ -8,7 +8,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from solera.core.fused import fused
-from solera.core.special import digamma_remainder, lgamma_remainder, trigamma_deficit, trigamma_remainder
+from solera.core.special import (
+    digamma_remainder,
+    lgamma_remainder,
+    logarithm_remainder,
+    trigamma_deficit,
+    trigamma_remainder,
+    trigamma_tail,
+)
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.dirichlet import Dirichlet
@@ -40,33 +47,37 @@ def proxy_precision(
 def _reverse_kl(z: Tensor, mean: Tensor, divisor: Tensor) -> tuple[Tensor, Tensor]:
     """Σ_k p̄_k·(ψ(α₀) − ψ(α_k)) + KL[Dir(α) ‖ Dir(1)]/b for α = e^z + 1, and its gradient.
 
-    With e = e^z, s = e/α, E = Σe: KL = (K − ½)·ln(1 + E/K) + F(α₀) − F(K) − (E/α₀)·D(1/α₀) + Σ [s·(D − G) − ½ ln α],
-    F(a) = (1 − 1/a)·G(1/a): the e·ln e of ψ and lnΓ, and then the e themselves, have cancelled on paper.
+    With e = e^z, u = 1/α, s = e·u, E = Σe: KL = (K − ½)·ln(1 + E/K) + F(α₀) − F(K) − (E/α₀)·D(1/α₀)
+    + Σ [s·(D − G) − ½ ln α], F(a) = (1 − 1/a)·G(1/a): the e·ln e of ψ and lnΓ, and then the e themselves, have
+    cancelled on paper. Gradient: e·(ψ₁(α₀) − w₀/b) − s·(Q/b + p̄·P), where Q/b + p̄·P = 1/b + p̄ + R·(u·p̄ − s/b).
     """
     classes = z.shape[-1]
+    top = z.amax(-1, keepdim=True).clamp(min=0)
     e = z.exp()
     u = (1 + e).reciprocal()
     s = e * u
-    positive, beyond = z.clamp(min=0), (-z.abs()).exp().log1p()  # ln α = positive + beyond
+    smaller, positive = torch.minimum(u, s), z.clamp(min=0)
+    beyond = smaller * logarithm_remainder(smaller)  # ln α = positive + beyond
     digamma = digamma_remainder(u)
-    top = positive.amax(-1, keepdim=True)
-    surprise = mean * (top - positive - beyond - u * digamma)
-    spread = s * (digamma - lgamma_remainder(u)) - 0.5 * (positive + beyond)
-
+    # sums of short expressions: the compiler stores the terms of a long one before it adds them up
     size = e.sum(-1, dtype=torch.float64)
+    surprise = (mean * (top - positive - beyond)).sum(-1) - (mean * (u * digamma)).sum(-1)
+    spread = (s * (digamma - lgamma_remainder(u))).sum(-1) - 0.5 * (positive + beyond).sum(-1)
+
     a0 = size + classes
     u0 = a0.reciprocal().to(z.dtype)
     digamma0, trigamma0 = u0 * digamma_remainder(u0), u0 * trigamma_remainder(u0)
     flat = torch.full_like(u0[:1], 1 / classes)
     edge = (1 - u0) * lgamma_remainder(u0) - (1 - flat) * lgamma_remainder(flat)
-    prior = (classes - 0.5) * (size / classes).log1p() + edge - size * digamma0 + spread.sum(-1)
+    prior = (classes - 0.5) * (size / classes).log1p() + edge - size * digamma0 + spread
     level = (a0.log() - top.squeeze(-1) + digamma0).to(z.dtype) * mean.sum(-1)
-    loss = surprise.sum(-1) + level + (prior / divisor).to(z.dtype)
+    loss = surprise + level + (prior / divisor).to(z.dtype)
 
     # w₀ = E·ψ₁(α₀) − 1, without the subtraction
     w0 = -u0 * trigamma_deficit(u0) - (classes - 1) * trigamma0
     pull = (trigamma0 - w0 / divisor).unsqueeze(-1)
-    gradient = e * pull - s * (trigamma_deficit(u) / divisor.unsqueeze(-1) + mean * trigamma_remainder(u))
+    share = divisor.reciprocal().unsqueeze(-1)
+    gradient = e * pull - s * (mean + share + trigamma_tail(u) * (u * mean - s * share))
     return loss, gradient
 
 

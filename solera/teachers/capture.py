@@ -18,8 +18,6 @@ from solera.teachers.base import Teacher, row_fingerprints
 from solera.teachers.codecs import CODECS, Codec, Columns, Dense
 from solera.teachers.transfer_set import KIND, VERSION, TransferSet, open_shard, require_same_members
 
-SHARD_BYTES = 64 << 20
-
 
 class _Shard:
     """Rows that wait to be written."""
@@ -100,7 +98,14 @@ class _Known:
 
 
 @torch.no_grad()
-def capture(teacher: Teacher, batches: Iterable[Batch], path: str | Path, codec: Codec | None = None) -> TransferSet:
+def capture(
+    teacher: Teacher,
+    batches: Iterable[Batch],
+    path: str | Path,
+    codec: Codec | None = None,
+    *,
+    shard_bytes: int = 64 << 20,
+) -> TransferSet:
     """Remembers what `teacher` says about `batches` in the folder `path`.
 
     Stopped at any moment, killed even, the same call goes on where it was; called with more batches than last time, it
@@ -131,7 +136,7 @@ def capture(teacher: Teacher, batches: Iterable[Batch], path: str | Path, codec:
                     tokens = batch.weight is not None and batch.weight.ndim > 1
                     manifest |= {"classes": targets.mean.shape[-1], "tokens": tokens}
                     shard.add(batch, codec.encode(targets))
-                    if shard.bytes >= SHARD_BYTES:
+                    if shard.bytes >= shard_bytes:
                         flush()
                 advance("")
         flush()

@@ -1,7 +1,7 @@
 """How predictions are remembered: targets to columns of rows and back."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -14,6 +14,7 @@ from solera.distributions.mixture import Mixture
 Columns = dict[str, Tensor]  # one row per example or token in each
 
 
+@runtime_checkable
 class Codec(Protocol):
     """One way to remember. Its fields are its settings and go into the manifest."""
 

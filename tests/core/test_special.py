@@ -37,5 +37,5 @@ def test_agrees_with_mpmath(name, dtype):
 
 
 def test_half_precision_is_refused_by_name():
-    with pytest.raises(TypeError, match="float32 or float64, not torch.bfloat16"):
+    with pytest.raises(TypeError, match=r"float32 or float64, not torch\.bfloat16"):
         special.digamma1p(torch.ones(3, dtype=torch.bfloat16))

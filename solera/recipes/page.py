@@ -1,0 +1,66 @@
+"""What the recipes' pages have in common: tables, numbers with their spread, a figure, and where it all came from."""
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from solera.core.disk import write_bytes
+from solera.recipes.base import Recipe, Workspace, versions
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def spread(values: Sequence[float], digits: int = 2, scale: float = 1.0) -> str:
+    """`12.41 ± 0.08`: the mean and, of more than one value, the sample standard deviation."""
+    numbers = scale * np.asarray(values, dtype=float)
+    deviation = f" ± {numbers.std(ddof=1):.{digits}f}" if len(numbers) > 1 else ""
+    return f"{numbers.mean():.{digits}f}{deviation}"
+
+
+def verdict(claim: str, held: bool) -> str:
+    """One bullet that says whether something came out as it should have."""
+    return f"- **{'Held' if held else 'Not held'}**: {claim}"
+
+
+def pyplot() -> Any:
+    """matplotlib, drawing into memory, on a light background; asked for before the work starts, so that it is there."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise ImportError("this recipe draws a figure with matplotlib: pip install 'solera[recipes]'") from None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcdefaults()
+    plt.rcParams.update({"figure.facecolor": "white", "axes.spines.top": False, "axes.spines.right": False})
+    return plt
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """As PNG, whole or not at all."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=130)
+    write_bytes(path, content.getvalue())
+
+
+def origin(recipe: Recipe, name: str, work: Workspace) -> str:
+    """The last paragraph of a page: the command, the seed, the software, and how the page came to the documentation."""
+    changed = [
+        f"{f.name}={getattr(recipe, f.name)}" for f in fields(recipe) if f.name != "data" and _differs(recipe, f)
+    ]
+    command = " ".join(["solera run", name, *changed, *(["--data ../shared/data"] if hasattr(recipe, "data") else [])])
+    made = work.remember("versions", versions)
+    page = f"cp runs/{name}/results.md docs/results/{name}.md && cp runs/{name}/{name}.png docs/results/"
+    return f"Made by `{command}` (seed {recipe.seed}; {made}), and put here by `{page}`."
+
+
+def _differs(recipe: Recipe, field: Any) -> bool:
+    return getattr(recipe, field.name) != field.default

@@ -1,0 +1,135 @@
+"""The contract, executable: what every method, distribution and teacher must do. For plug-in authors too."""
+
+import copy
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import torch
+from torch import Tensor, nn
+
+from solera.core.batch import Batch, Batches
+from solera.distributions.base import Prediction, SecondOrder, Targets
+from solera.distributions.categorical import Categorical
+from solera.distributions.mixture import Mixture
+from solera.methods.base import Method
+from solera.teachers.base import Teacher
+from solera.teachers.ensemble import Ensemble
+from solera.training.distill import distill
+from solera.training.settings import Training
+from solera.training.student import Student
+
+
+class _Network(nn.Sequential):
+    """A small classifier over any batch axes."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, classes))
+
+
+def check_method(
+    method: Method, batch: Sequence[int] = (3,), members: int = 4, classes: int = 6, seed: int = 0
+) -> None:
+    """Shape, purity, gradient, extremes, descent, member weights, prediction and a short real distillation."""
+    torch.manual_seed(seed)
+    batch = tuple(batch)
+    targets = Mixture(Categorical(2 * torch.randn(*batch, members, classes, dtype=torch.double)))
+    before = targets.members.logits.clone()
+    student = method.student(_Network(classes).double(), members).double()
+    output = student(torch.randn(*batch, 5, dtype=torch.double)).detach().requires_grad_()
+    for progress in (0.0, 0.5, 1.0):
+        loss = method.loss(output, targets, progress)
+        assert loss.shape == torch.Size(batch), f"a loss returns one number per batch element, not {tuple(loss.shape)}"
+    assert torch.equal(targets.members.logits, before), "a loss must not change its inputs"
+    torch.autograd.gradcheck(lambda z: method.loss(z, targets, 1.0), output)
+    _check_extremes(method, output, targets)
+    _check_weights(method, output, targets)
+    settled = _check_descent(method, output, targets)
+    check_prediction(method.predict(settled), batch, classes)
+    _check_distillation(method, members, classes)
+
+
+def _check_extremes(method: Method, output: Tensor, targets: Mixture) -> None:
+    for scale in (0.0, 1e-3, 20.0):
+        extreme = Mixture(Categorical((scale * targets.members.logits).float().clamp(-40, 40)))
+        for size in (1.0, 40.0):
+            z = (size * output.detach().float().tanh()).requires_grad_()
+            loss = method.loss(z, extreme, 1.0)
+            (gradient,) = torch.autograd.grad(loss.sum(), z)
+            finite = loss.isfinite().all() and gradient.isfinite().all()
+            assert finite, f"loss and gradient must be finite at members × {scale} and logits to ±{size}"
+
+
+def _check_weights(method: Method, output: Tensor, targets: Mixture) -> None:
+    """A member with weight 0 might as well not be there; a method that cannot do without one says so."""
+    logits = targets.members.logits
+    if logits.shape[-2] < 2 or output.shape[-2:] == logits.shape[-2:]:
+        return
+    weights = torch.full(logits.shape[:-1], 1 / (logits.shape[-2] - 1), dtype=logits.dtype)
+    weights[..., 0] = 0
+    masked = method.loss(output, Mixture(targets.members, weights), 1.0)
+    dropped = method.loss(output, Mixture(Categorical(logits[..., 1:, :])), 1.0)
+    torch.testing.assert_close(masked, dropped, msg="a member of weight 0 must not count")
+
+
+def _check_descent(method: Method, output: Tensor, targets: Targets) -> Tensor:
+    z = output.detach().clone().requires_grad_()
+    start = method.loss(z, targets, 1.0).mean().item()
+    optimizer = torch.optim.Adam([z], lr=0.05)
+    for _ in range(200):
+        optimizer.zero_grad()
+        method.loss(z, targets, 1.0).mean().backward()
+        optimizer.step()
+    assert method.loss(z, targets, 1.0).mean().item() < start, "descent must lower the loss"
+    return z.detach()
+
+
+def _check_distillation(method: Method, members: int, classes: int) -> None:
+    """Through the loop, to disk and back: the student must say the same after loading."""
+    teacher = Ensemble([_Network(classes) for _ in range(members)])
+    inputs = torch.randn(32, 5)
+    student = distill(teacher, _Network(classes), Batches(inputs, batch_size=8), method, Training(epochs=2))
+    with tempfile.TemporaryDirectory() as folder:
+        again = Student.load(student.save(folder), model=_served_like(student))
+    assert asdict(again.method) == asdict(method), "a method must survive being saved: its fields are its settings"
+    torch.testing.assert_close(again.predict(inputs).mean, student.predict(inputs).mean, rtol=0, atol=0)
+
+
+def _served_like(student: Student) -> nn.Module:
+    empty = copy.deepcopy(student.model)
+    for parameter in empty.parameters():
+        nn.init.zeros_(parameter)
+    return empty
+
+
+def check_prediction(prediction: Prediction, batch: Sequence[int] = (3,), classes: int = 6) -> None:
+    """Shapes, a mean that sums to one, log_prob that agrees with it, and total = data + knowledge."""
+    assert prediction.mean.shape == (*batch, classes), "mean has one probability per class"
+    torch.testing.assert_close(prediction.mean.sum(-1), torch.ones(tuple(batch), dtype=prediction.mean.dtype))
+    assert prediction.total.shape == torch.Size(batch), "total is one number per batch element"
+    labels = torch.zeros(tuple(batch), dtype=torch.long)
+    torch.testing.assert_close(prediction.log_prob(labels).exp(), prediction.mean[..., 0])
+    if isinstance(prediction, SecondOrder):
+        check_distribution(prediction)
+
+
+def check_distribution(distribution: SecondOrder) -> None:
+    """Every uncertainty is at least 0, finite where the total is, and the sums hold."""
+    total, data, knowledge = distribution.total, distribution.data, distribution.knowledge
+    for name, measure in (("total", total), ("data", data), ("knowledge", knowledge), ("rmi", distribution.rmi)):
+        assert measure.isfinite().all(), f"{name} must be finite"
+        assert (measure >= -1e-6 * (1 + measure.abs())).all(), f"{name} must not be negative"
+    torch.testing.assert_close(total, data + knowledge, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(distribution.epkl, knowledge + distribution.rmi, rtol=1e-4, atol=1e-5)
+
+
+def check_teacher(teacher: Teacher, batch: Batch) -> None:
+    """One fingerprint per member, the same answer twice, and targets that are a proper distribution."""
+    assert isinstance(teacher, Teacher), "a teacher has members, live, fingerprints, check and __call__"
+    assert len(teacher.fingerprints) == teacher.members, "every member has a fingerprint"
+    teacher.check(batch)
+    with torch.no_grad():
+        first, second = teacher(batch), teacher(batch)
+    assert torch.equal(first.mean, second.mean), "a teacher asked twice says the same"
+    assert first.mean.shape[0] == len(batch), "a teacher answers for every example"
+    check_distribution(first)

@@ -1,0 +1,18 @@
+"""Small real things that several tests need."""
+
+import torch
+
+from solera import Batches, Ensemble
+from solera.nn import MLP
+
+
+def small_ensemble(members: int = 3, inputs: int = 4, classes: int = 3, seed: int = 0) -> Ensemble:
+    torch.manual_seed(seed)
+    return Ensemble([MLP(inputs, classes, (8,)) for _ in range(members)])
+
+
+def small_batches(
+    examples: int = 50, inputs: int = 4, classes: int = 3, seed: int = 0, batch_size: int = 16
+) -> Batches:
+    torch.manual_seed(seed)
+    return Batches(torch.randn(examples, inputs), torch.randint(classes, (examples,)), batch_size=batch_size)

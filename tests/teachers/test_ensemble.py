@@ -1,0 +1,53 @@
+import pytest
+import torch
+from torch import nn
+
+from solera import Batch, Ensemble
+from solera.nn import MLP
+from solera.testing import check_teacher
+from tests.helpers import small_batches, small_ensemble
+
+
+def test_is_a_teacher():
+    check_teacher(small_ensemble(), small_batches().all)
+
+
+def test_averages_probabilities_not_logits():
+    class Constant(nn.Module):
+        def __init__(self, logits):
+            super().__init__()
+            self.logits = torch.tensor(logits)
+
+        def forward(self, x):
+            return self.logits.expand(len(x), -1)
+
+    ensemble = Ensemble([Constant([10.0, 0.0]), Constant([-1.0, 0.0])])
+    probs = torch.tensor([[10.0, 0.0], [-1.0, 0.0]]).softmax(-1).mean(0)
+    torch.testing.assert_close(ensemble.predict(torch.zeros(2, 1)).mean, probs.expand(2, -1))
+
+
+def test_members_that_disagree_in_classes_are_named():
+    ensemble = Ensemble([MLP(4, 3), MLP(4, 3), MLP(4, 5)])
+    with pytest.raises(ValueError, match=r"member 0 answers \(2, 3\), member 2 answers \(2, 5\)"):
+        ensemble(Batch(torch.zeros(2, 4), torch.arange(2)))
+
+
+def test_an_empty_ensemble_is_refused():
+    with pytest.raises(ValueError, match="at least one model"):
+        Ensemble([])
+
+
+def test_fingerprints_change_with_the_weights():
+    ensemble = small_ensemble()
+    before = ensemble.fingerprints
+    assert len(set(before)) == 3
+    with torch.no_grad():
+        ensemble.models[1][-1].bias[0] += 1e-6
+    after = ensemble.fingerprints
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, True]
+
+
+def test_prediction_does_not_depend_on_the_batch_size():
+    ensemble, inputs = small_ensemble(), small_batches().all.inputs
+    whole, parts = ensemble.predict(inputs), ensemble.predict(inputs, batch_size=7)
+    torch.testing.assert_close(whole.mean, parts.mean)

@@ -1,0 +1,193 @@
+"""Remembered predictions: the same as the live ones, and never anybody else's."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from solera import Batch, TransferSet, capture
+from solera.core.errors import DamagedFileError, InUseError, MismatchError
+from solera.distributions import Categorical, Mixture
+from solera.teachers import Dense
+from solera.testing import check_teacher
+from tests.helpers import small_batches, small_ensemble
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float16", 2e-3)])
+def test_remembers_what_the_ensemble_said(tmp_path, dtype, tolerance):
+    ensemble, batches = small_ensemble(), small_batches()
+    remembered = capture(ensemble, batches, tmp_path, Dense(dtype))
+    assert (len(remembered), remembered.members, remembered.classes) == (50, 3, 3)
+    for batch in batches.shuffled(7):
+        check_teacher(remembered, batch)
+        live, kept = ensemble(batch), remembered(batch)
+        torch.testing.assert_close(kept.members.mean, live.members.mean, rtol=0, atol=tolerance)
+        torch.testing.assert_close(kept.knowledge, live.knowledge, rtol=0, atol=tolerance)
+
+
+def test_many_shards_answer_as_one(tmp_path):
+    ensemble, batches = small_ensemble(), small_batches()
+    remembered = capture(ensemble, batches, tmp_path, shard_bytes=500)
+    assert len(list(tmp_path.glob("shard-*"))) > 2
+    whole = batches.all
+    torch.testing.assert_close(remembered(whole).mean, ensemble(whole).mean, rtol=0, atol=2e-3)
+
+
+class Tagger(nn.Module):
+    """A teacher over sequences: one distribution per token."""
+
+    live, members, fingerprints = True, 2, ["a", "b"]
+
+    def check(self, batch):
+        pass
+
+    def forward(self, batch):
+        x = batch.inputs.float()
+        return Mixture(Categorical(torch.stack([x[..., None] * torch.arange(4.0) * s for s in (0.1, 0.2)], -2)))
+
+
+def test_ragged_sequences_keep_only_real_tokens(tmp_path):
+    tokens = torch.tensor([[3, 1, 2, 0, 0], [5, 0, 0, 0, 0], [1, 2, 3, 4, 5]])
+    weight = torch.tensor([[1.0, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
+    batch = Batch(tokens, torch.tensor([10, 20, 30]), weight=weight)
+    teacher = Tagger()
+    remembered = capture(teacher, [batch], tmp_path, Dense("float32"))
+    assert remembered.shards[0]["members"].shape == (9, 2, 4)
+    # another order, padded to another width
+    other = Batch(tokens[[2, 0]], torch.tensor([30, 10]), weight=weight[[2, 0]])
+    narrow = Batch(tokens[[1, 0], :3], torch.tensor([20, 10]), weight=weight[[1, 0], :3])
+    for wanted in (other, narrow):
+        remembered.check(wanted)
+        live, kept = teacher(wanted).mean, remembered(wanted).mean
+        assert kept.shape == live.shape
+        valid = wanted.weight > 0
+        torch.testing.assert_close(kept[valid], live[valid])
+
+
+def test_another_ensemble_is_refused(tmp_path):
+    capture(small_ensemble(), small_batches(), tmp_path)
+    with pytest.raises(MismatchError, match="captured from another ensemble: member 0 was"):
+        TransferSet(tmp_path, teacher=small_ensemble(seed=1))
+    with pytest.raises(MismatchError, match="remembers 3 members, this ensemble has 2"):
+        TransferSet(tmp_path, teacher=small_ensemble(members=2))
+    with pytest.raises(MismatchError, match="captured from another ensemble"):
+        capture(small_ensemble(seed=1), small_batches(), tmp_path)
+
+
+def test_another_data_set_is_refused(tmp_path):
+    remembered = capture(small_ensemble(), small_batches(), tmp_path)
+    with pytest.raises(MismatchError, match="captured on other inputs: example 0"):
+        remembered.check(small_batches(seed=1).all)
+    with pytest.raises(MismatchError, match="no prediction for example 50"):
+        remembered.check(small_batches(examples=60).all)
+    with pytest.raises(MismatchError, match="begun on other inputs"):
+        capture(small_ensemble(), small_batches(seed=1), tmp_path)
+
+
+def test_more_data_is_appended_and_old_shards_stay(tmp_path):
+    ensemble, more = small_ensemble(), small_batches(examples=64)
+    first = capture(ensemble, list(more)[:2], tmp_path)
+    before = (tmp_path / "shard-00000.safetensors").stat().st_mtime_ns
+    second = capture(ensemble, more, tmp_path)
+    assert (len(first), len(second)) == (32, 64)
+    assert (tmp_path / "shard-00000.safetensors").stat().st_mtime_ns == before
+    torch.testing.assert_close(second(more.all).mean, ensemble(more.all).mean, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["shard-00000.safetensors", "manifest.json"])
+def test_a_flipped_byte_anywhere_is_refused_by_name(tmp_path, name):
+    capture(small_ensemble(), small_batches(), tmp_path)
+    content = bytearray((tmp_path / name).read_bytes())
+    for place in range(0, len(content), max(1, len(content) // 40)):
+        changed = content.copy()
+        changed[place] ^= 1
+        (tmp_path / name).write_bytes(changed)
+        with pytest.raises((DamagedFileError, ValueError), match=name):
+            TransferSet(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["shard-00000.safetensors", "manifest.json"])
+def test_a_truncated_or_missing_file_is_refused_by_name(tmp_path, name):
+    capture(small_ensemble(), small_batches(), tmp_path)
+    file = tmp_path / name
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(DamagedFileError, match=name):
+        TransferSet(tmp_path)
+    file.unlink()
+    with pytest.raises((DamagedFileError, FileNotFoundError), match=name):
+        TransferSet(tmp_path)
+
+
+def test_a_later_schema_and_another_kind_are_refused(tmp_path):
+    from solera.core.disk import write_manifest
+
+    write_manifest(tmp_path / "manifest.json", "transfer set", 99, {})
+    with pytest.raises(ValueError, match="written by a later Solera"):
+        TransferSet(tmp_path)
+    write_manifest(tmp_path / "manifest.json", "student", 1, {})
+    with pytest.raises(ValueError, match="holds a student, not a transfer set"):
+        TransferSet(tmp_path)
+
+
+SLOW_CAPTURE = """
+import sys, time, torch
+from solera import capture
+from tests.helpers import small_batches, small_ensemble
+ensemble = small_ensemble()
+forward = ensemble.forward
+def slow(batch):
+    time.sleep(0.02)
+    return forward(batch)
+ensemble.forward = slow
+capture(ensemble, small_batches(examples=800), sys.argv[1], shard_bytes=500)
+"""
+
+
+def start_capture(path):
+    root = Path(__file__).parents[2]
+    return subprocess.Popen([sys.executable, "-c", SLOW_CAPTURE, path], cwd=root, env={**os.environ, "PYTHONPATH": "."})
+
+
+def wait_for(path, process):
+    while not path.exists() and process.poll() is None:
+        time.sleep(0.01)
+
+
+def test_a_killed_capture_goes_on_and_ends_the_same(tmp_path):
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    for shard in (1, 6):
+        process = start_capture(killed)
+        wait_for(killed / f"shard-{shard:05d}.safetensors", process)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with pytest.raises(DamagedFileError, match="left unfinished"):
+            TransferSet(killed)
+    assert start_capture(killed).wait() == 0
+    assert start_capture(whole).wait() == 0
+    for file in whole.glob("shard-*"):
+        assert (killed / file.name).read_bytes() == file.read_bytes()
+    a, b = (json.loads((p / "manifest.json").read_text()) for p in (killed, whole))
+    assert a == b
+
+
+def test_two_writers_at_once_are_told_so(tmp_path):
+    process = start_capture(tmp_path)
+    try:
+        wait_for(tmp_path / "shard-00000.safetensors", process)
+        with pytest.raises(InUseError, match="being written by another process"):
+            capture(small_ensemble(), small_batches(examples=800), tmp_path)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_nothing_to_capture_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="nothing to capture"):
+        capture(small_ensemble(), [], tmp_path)
