@@ -24,12 +24,9 @@ app.add_typer(run.app, name="run", epilog=run.EXAMPLE)
 
 
 def main() -> None:
-    """Errors that users can mend are one line; Ctrl-C leaves a run that the same command goes on with."""
+    """Errors that users can mend are one line."""
     try:
         app()
-    except KeyboardInterrupt:
-        print("solera: stopped; nothing is lost, the same command goes on from here", file=sys.stderr)
-        raise SystemExit(130) from None
     except (ValueError, OSError, ImportError) as error:
         if os.environ.get("SOLERA_TRACEBACK"):
             raise

@@ -56,7 +56,11 @@ def carry_out(recipe: "Recipe", out: Path) -> None:
 
     with only_writer(out):
         work = Workspace(out, settings_of(recipe))
-        page = recipe.run(work)
+        try:
+            page = recipe.run(work)
+        except KeyboardInterrupt:
+            work.say("stopped; nothing is lost, the same command goes on from here")
+            raise SystemExit(130) from None
         work.write("results.md", page)
     console = Console()
     console.print(Markdown(page)) if console.is_terminal else print(page)

@@ -128,9 +128,9 @@ class Batches:
         for start in range(0, self.examples, self.batch_size):
             yield self.all.take(slice(start, start + self.batch_size))
 
-    def shuffled(self, seed: int) -> Iterator[Batch]:
-        """Every example once, in an order that the seed alone decides."""
-        order = torch.randperm(self.examples, generator=generator(seed, "order"))
+    def shuffled(self, seed: int, epoch: int = 0) -> Iterator[Batch]:
+        """Every example once, in an order that the seed and the epoch alone decide."""
+        order = torch.randperm(self.examples, generator=generator(seed, "order", epoch))
         for rows in order.split(self.batch_size):
             yield self.all.take(rows)
 
@@ -158,6 +158,6 @@ class ManyBatches(Protocol):
     def __iter__(self) -> Iterator[Batch]: ...
 
 
-def in_order(batches: ManyBatches, seed: int) -> Iterator[Batch]:
+def in_order(batches: ManyBatches, seed: int, epoch: int) -> Iterator[Batch]:
     """One epoch: shuffled by the seed where the batches can be, in their own order otherwise."""
-    return batches.shuffled(seed) if hasattr(batches, "shuffled") else iter(batches)  # type: ignore[union-attr]
+    return batches.shuffled(seed, epoch) if hasattr(batches, "shuffled") else iter(batches)  # type: ignore[union-attr]

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 Kernel = Callable[..., tuple[Tensor, Tensor]]
 
-_CHUNK = 1 << 16  # elements: the dozen temporaries of a kernel then stay in a core's cache
+_CHUNK = 1 << 18  # elements: the dozen temporaries of a kernel then stay in a core's cache
 _compiling = False
 
 

@@ -85,7 +85,7 @@ def _evaluate(powers: Powers, scale: float, u: Tensor) -> Tensor:
     """Horner's rule, at v = scale·u − 1."""
     if u.dtype not in powers:
         raise TypeError(f"special functions need float32 or float64, not {u.dtype}: call .float() first")
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+    if u.requires_grad or torch.compiler.is_compiling():
         first, second, *rest = powers[u.dtype]
         v = scale * u - 1
         result = first * v + second

@@ -20,23 +20,21 @@ from solera.training.settings import Training
 class _MemberBatches:
     """Every member's own shuffle of the same data, side by side: inputs `[B, M, ...]`."""
 
-    def __init__(self, batches: Batches, members: int) -> None:
-        self.batches, self.members = batches, members
+    def __init__(self, batches: Batches, seeds: list[int]) -> None:
+        self.batches, self.seeds = batches, seeds
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        return self.shuffled(0)
+        return self.shuffled(0, 0)
 
-    def shuffled(self, seed: int) -> Iterator[Batch]:
-        orders = [
-            torch.randperm(self.batches.examples, generator=generator(stream(seed, "member", m), "order"))
-            for m in range(self.members)
-        ]
+    def shuffled(self, seed: int, epoch: int) -> Iterator[Batch]:
+        """The order each member would see alone; the members' seeds decide, not the stack's."""
+        orders = [torch.randperm(self.batches.examples, generator=generator(s, "order", epoch)) for s in self.seeds]
+        whole = self.batches.all
+        assert whole.target is not None
         for rows in torch.stack(orders, -1).split(self.batches.batch_size):
-            whole = self.batches.all
-            assert whole.target is not None
             yield Batch(whole.inputs[rows], rows[:, 0], whole.target[rows])
 
 
@@ -63,9 +61,10 @@ def train_ensemble(
     if members < 1:
         raise ValueError(f"an ensemble needs at least one member, got members={members}")
     training, folder = training or Training(), Path(folder) if folder else None
+    seeds = [stream(training.seed, "member", number) for number in range(members)]
     networks: list[nn.Module] = []
-    for number in range(members):
-        torch.manual_seed(stream(training.seed, "member", number))
+    for seed in seeds:
+        torch.manual_seed(seed)
         networks.append(make())
     with torch.no_grad():
         classes = make().eval()(batches.all.take(slice(0, 1)).inputs).shape[-1]
@@ -73,13 +72,13 @@ def train_ensemble(
     if stackable(networks[0]) if stacked is None else stacked:
         stack = Stacked(networks)
         identity = f"{members} {type(networks[0]).__name__} {training}"
-        deal = _MemberBatches(batches, members)
+        deal = _MemberBatches(batches, seeds)
         title = f"train {members} members together"
         train(stack, deal, _sum_of_label_losses, training, folder=folder, identity=identity, title=title)
         stack.unstack(networks)
     else:
         for number, network in enumerate(networks):
-            own = replace(training, seed=stream(training.seed, "member", number))
+            own = replace(training, seed=seeds[number])
             place = folder / f"member-{number}" if folder else None
             fit(network, batches, own, folder=place, title=f"train member {number + 1} of {members}")
     return Ensemble(networks)

@@ -9,7 +9,7 @@ from torch import Tensor
 from solera.core.checks import require_fraction, require_positive
 from solera.core.fused import fused
 from solera.core.schedule import linear
-from solera.core.special import digamma_remainder, lgamma_remainder
+from solera.core.special import digamma_remainder, lgamma_remainder, logarithm_remainder
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.dirichlet import Dirichlet
@@ -35,24 +35,25 @@ def _negative_log_likelihood(z: Tensor, log_mean: Tensor) -> tuple[Tensor, Tenso
     """−[lnΓ(α₀) − Σ lnΓ(α_k) + Σ (α_k − 1)·ℓ_k] for α = e^z, and its gradient α_k·(ψ(α_k) − ψ(α₀) − ℓ_k).
 
     α·ln α of the gamma functions is joined with α·ℓ into α·(ln m_k − ℓ_k), m = α/α₀, before anything is multiplied.
+    With u = 1/(1 + α), s = α·u: lnΓ(α) = α·ln α − α + α·b + ½·ln(1 + α) − ln α + s·G, b = ln(1 + α) − ln α, and
+    α·ψ(α) = α·ln α − 1 + α·b + s·D.
     """
     top = z.amax(-1, keepdim=True)
-    share = (z - top).exp()
-    size = share.sum(-1, keepdim=True, dtype=torch.float64)
-    log_size = (size - 1).log1p()  # relatively exact even where one class has nearly everything
-    log_share = (z - top) - log_size.to(z.dtype)
-    a, u = z.exp(), (1 + z.exp()).reciprocal()
-    beyond = -torch.nn.functional.logsigmoid(z)  # ln(1 + α) − ln α
-    gap = a * (log_share - log_mean)
-    loss = (gap + a * beyond + 0.5 * (z + beyond) + a * u * lgamma_remainder(u) - z + log_mean).sum(-1)
+    a = z.exp()
+    u = (1 + a).reciprocal()
+    s = a * u
+    smaller, positive = torch.minimum(u, s), z.clamp(min=0)
+    beyond = smaller * logarithm_remainder(smaller)  # ln(1 + α) = positive + beyond
+    a0 = a.sum(-1, keepdim=True, dtype=torch.float64)
+    log_size = (a0 / a.amax(-1, keepdim=True) - 1).log1p()  # relatively exact where one class has nearly everything
+    gap = a * ((z - top) - log_size.to(z.dtype) - log_mean) + a * (positive - z + beyond)
+    loss = (gap + 0.5 * (positive + beyond) - z + log_mean).sum(-1) + (s * lgamma_remainder(u)).sum(-1)
 
-    a0 = top.double().exp() * size
-    u0 = (1 + a0).reciprocal()
-    beyond0 = a0.reciprocal().log1p()
-    log_a0 = top + log_size
-    edge = a0 * beyond0 + 0.5 * (log_a0 + beyond0) + a0 * u0 * lgamma_remainder(u0) - log_a0
-    excess0 = a0 * (u0 * digamma_remainder(u0) + beyond0) - 1
-    gradient = gap + a * u * digamma_remainder(u) + a * beyond - 1 - share * (excess0 / size).to(z.dtype)
+    u0 = (1 + a0).reciprocal().to(z.dtype)
+    s0, beyond0, log_a0 = 1 - u0, a0.reciprocal().log1p(), top + log_size
+    edge = (a0 + 0.5) * beyond0 - 0.5 * log_a0 + s0 * lgamma_remainder(u0)
+    excess0 = a0 * beyond0 - 1 + s0 * digamma_remainder(u0)
+    gradient = gap + s * digamma_remainder(u) - 1 - a * (excess0 / a0).to(z.dtype)
     return (loss - edge.squeeze(-1)).to(z.dtype), gradient
 
 

@@ -1,5 +1,6 @@
 """Proxy-Dirichlet EnD²: reverse KL to a Dirichlet fitted to the members (Ryabinin et al., 2021)."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,14 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from solera.core.fused import fused
-from solera.core.special import (
-    digamma_remainder,
-    lgamma_remainder,
-    logarithm_remainder,
-    trigamma_deficit,
-    trigamma_remainder,
-    trigamma_tail,
-)
+from solera.core.special import digamma_remainder, lgamma_remainder, logarithm_remainder, trigamma_tail
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.dirichlet import Dirichlet
@@ -47,9 +41,10 @@ def proxy_precision(
 def _reverse_kl(z: Tensor, mean: Tensor, divisor: Tensor) -> tuple[Tensor, Tensor]:
     """Σ_k p̄_k·(ψ(α₀) − ψ(α_k)) + KL[Dir(α) ‖ Dir(1)]/b for α = e^z + 1, and its gradient.
 
-    With e = e^z, u = 1/α, s = e·u, E = Σe: KL = (K − ½)·ln(1 + E/K) + F(α₀) − F(K) − (E/α₀)·D(1/α₀)
+    With e = e^z, u = 1/α, s = e·u, E = Σe, u₀ = 1/α₀, s₀ = E·u₀: KL = (K − ½)·ln(1 + E/K) + F(α₀) − F(K) − s₀·D(u₀)
     + Σ [s·(D − G) − ½ ln α], F(a) = (1 − 1/a)·G(1/a): the e·ln e of ψ and lnΓ, and then the e themselves, have
-    cancelled on paper. Gradient: e·(ψ₁(α₀) − w₀/b) − s·(Q/b + p̄·P), where Q/b + p̄·P = 1/b + p̄ + R·(u·p̄ − s/b).
+    cancelled on paper. The gradient is e·(ψ₁(α₀) − w₀/b) − s·(Q/b + p̄·P) with Q/b + p̄·P = p̄ + 1/b + R·(u·p̄ − s/b),
+    ψ₁(α₀) = u₀·(1 + u₀·R(u₀)) and w₀ = E·ψ₁(α₀) − 1 = −u₀·(K − s₀·R(u₀)).
     """
     classes = z.shape[-1]
     top = z.amax(-1, keepdim=True).clamp(min=0)
@@ -58,27 +53,26 @@ def _reverse_kl(z: Tensor, mean: Tensor, divisor: Tensor) -> tuple[Tensor, Tenso
     s = e * u
     smaller, positive = torch.minimum(u, s), z.clamp(min=0)
     beyond = smaller * logarithm_remainder(smaller)  # ln α = positive + beyond
-    digamma = digamma_remainder(u)
-    # sums of short expressions: the compiler stores the terms of a long one before it adds them up
-    size = e.sum(-1, dtype=torch.float64)
-    surprise = (mean * (top - positive - beyond)).sum(-1) - (mean * (u * digamma)).sum(-1)
+    digamma, weight = digamma_remainder(u), u * mean
+    # sums of short expressions: a long one the compiler would store before it adds it up
+    surprise = (mean * (top - positive - beyond)).sum(-1) - (weight * digamma).sum(-1)
     spread = (s * (digamma - lgamma_remainder(u))).sum(-1) - 0.5 * (positive + beyond).sum(-1)
+    size = e.sum(-1, dtype=torch.float64)
 
     a0 = size + classes
-    u0 = a0.reciprocal().to(z.dtype)
-    digamma0, trigamma0 = u0 * digamma_remainder(u0), u0 * trigamma_remainder(u0)
-    flat = torch.full_like(u0[:1], 1 / classes)
-    edge = (1 - u0) * lgamma_remainder(u0) - (1 - flat) * lgamma_remainder(flat)
-    prior = (classes - 0.5) * (size / classes).log1p() + edge - size * digamma0 + spread
-    level = (a0.log() - top.squeeze(-1) + digamma0).to(z.dtype) * mean.sum(-1)
-    loss = surprise + level + (prior / divisor).to(z.dtype)
+    u0, s0 = a0.reciprocal(), size / a0
+    rounded = u0.to(z.dtype)
+    digamma0, tail0 = digamma_remainder(rounded), trigamma_tail(rounded)
+    flat = math.lgamma(classes) - (classes - 0.5) * math.log(classes) + classes - 1  # F(K)
+    edge = (1 - u0) * lgamma_remainder(rounded) - flat
+    prior = (classes - 0.5) * (size / classes).log1p() + edge - s0 * digamma0 + spread
+    level = a0.log() - top.squeeze(-1) + u0 * digamma0
+    loss = surprise + level * mean.sum(-1) + prior / divisor
 
-    # w₀ = E·ψ₁(α₀) − 1, without the subtraction
-    w0 = -u0 * trigamma_deficit(u0) - (classes - 1) * trigamma0
-    pull = (trigamma0 - w0 / divisor).unsqueeze(-1)
+    pull = u0 * (1 + u0 * tail0 + (classes - s0 * tail0) / divisor)  # ψ₁(α₀) − w₀/b
     share = divisor.reciprocal().unsqueeze(-1)
-    gradient = e * pull - s * (mean + share + trigamma_tail(u) * (u * mean - s * share))
-    return loss, gradient
+    gradient = e * pull.to(z.dtype).unsqueeze(-1) - s * (mean + share + trigamma_tail(u) * (weight - s * share))
+    return loss.to(z.dtype), gradient
 
 
 def _loss(logits: Tensor, targets: Targets, match: Match, as_released: bool) -> Float[Tensor, "*batch"]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.page import origin, pyplot, save_figure, table
 
+Ratios = dict[str, dict[str, list[float | None]]]  # situation -> criterion -> ρ along the classes
 Criterion = Callable[[Tensor, Tensor, Tensor], Tensor]  # e = e^z, π target, β = π·β₀ -> loss
 
 EPSILON, MODEL_PRECISION, TARGET_PRECISION = 1e-4, 9e4, 1e5
@@ -72,17 +73,17 @@ def gradient_ratio(criterion: Criterion, name: str, classes: int) -> float:
     return float((classes - 1) / classes * size[0] / size[1:].sum())
 
 
-def tail_ratio(criterion: Criterion, classes: int) -> float:
-    """The same in the misclassified situation, with the sum over the tail proper: 2 ≤ k < K, without the wrong class."""
+def tail_ratio(criterion: Criterion, classes: int) -> float | None:
+    """ρ after a misclassification, with the sum over the tail proper: 2 ≤ k < K, without the wrong class."""
     size = gradient(criterion, situation("misclassified", classes)).abs()
-    return float((classes - 1) / classes * size[0] / size[1:-1].sum()) if classes > 2 else float("nan")
+    return float((classes - 1) / classes * size[0] / size[1:-1].sum()) if classes > 2 else None
 
 
 @dataclass(frozen=True)
 class GradientRatio(Recipe):
     """How much a loss cares for the class that matters beside the tail of unlikely ones, from 2 to 10,000 classes.
 
-    Six criteria in the proxy paper's three situations; exact, no data, no training, some seconds. `seed` changes nothing.
+    Six criteria in the proxy paper's three situations: exact, no data, no training, some seconds; no use for `seed`.
     """
 
     classes: tuple[int, ...] = (2, 10, 30, 100, 300, 1000, 3000, 10000)
@@ -98,7 +99,7 @@ class GradientRatio(Recipe):
         self.draw(ratios, work)
         return self.page(ratios, work)
 
-    def ratios(self) -> dict[str, dict[str, list[float]]]:
+    def ratios(self) -> Ratios:
         """ρ by situation and criterion, along `classes`."""
         found = {
             where: {
@@ -109,7 +110,7 @@ class GradientRatio(Recipe):
         found[TAIL] = {name: [tail_ratio(c, classes) for classes in self.classes] for name, c in CRITERIA.items()}
         return found
 
-    def draw(self, ratios: dict[str, dict[str, list[float]]], work: Workspace) -> None:
+    def draw(self, ratios: Ratios, work: Workspace) -> None:
         """Three panels, one line per criterion."""
         plt = pyplot()
         figure, panels = plt.subplots(1, 3, figsize=(13.5, 4.6), sharex=True, layout="constrained")
@@ -120,14 +121,15 @@ class GradientRatio(Recipe):
             panel.set_title(where)
             panel.set_xlabel("number of classes K")
             panel.grid(alpha=0.25)
-        panels[0].set_ylabel("ρ: pull at the target class / pull at all others")
+            panel.set_xticks([10, 100, 1000, 10000], ["10", "100", "1,000", "10,000"])
+        panels[0].set_ylabel("ρ")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
-        figure.suptitle("Gradient ratio: above, a loss works on the class that matters; below, on the others")
+        figure.suptitle("Gradient ratio ρ: above 1 a loss pulls harder at the target class than at all others together")
         save_figure(figure, work.folder / "gradient-ratio.png")
         plt.close(figure)
 
-    def page(self, ratios: dict[str, dict[str, list[float]]], work: Workspace) -> str:
+    def page(self, ratios: Ratios, work: Workspace) -> str:
         """The numbers, and what they say about the paper's claim."""
         header = ["criterion", *(f"K = {classes}" for classes in self.classes)]
         tables = {
@@ -135,15 +137,18 @@ class GradientRatio(Recipe):
             for where, rows in ratios.items()
         }
         last = {where: {name: number(values[-1]) for name, values in rows.items()} for where, rows in ratios.items()}
-        text = PAGE.format(tables=tables, last=last, classes=f"{self.classes[-1]:,}")
+        findings = FINDINGS if self.classes[-1] >= 1000 else "What the paper claims shows with 1,000 classes or more.\n"
+        text = (PAGE + findings).format(tables=tables, last=last, classes=f"{self.classes[-1]:,}")
         return f"{text}\n{origin(self, 'gradient-ratio', work)}\n"
 
 
-def number(value: float) -> str:
-    """Three digits, whatever the size; a dash where there is nothing to divide by."""
-    if value != value:
+def number(value: float | None) -> str:
+    """Four digits at most, whatever the size; a dash where there is nothing to divide by."""
+    if value is None:
         return "–"
-    return f"{value:.3g}" if 1e-3 <= value < 1e3 else f"{value:.1e}"
+    if 1e-3 <= value < 1e3:
+        return f"{value:.4g}"
+    return f"{value:,.0f}" if value > 1 else f"{value:.1e}".replace("e-0", "e-")
 
 
 LINES: dict[str, dict[str, Any]] = {
@@ -179,10 +184,16 @@ proxy loss does. Cross-entropy is EnD, Dirichlet NLL is EnD², reverse KL, +1 is
 
 {tables[near convergence]}
 
+(The Dirichlet NLL's peak near K = 100 is no merit: there the tail's gradient passes through zero on its way from one
+sign to the other.)
+
 ## Misclassified
 
 {tables[misclassified]}
 
+"""
+
+FINDINGS = """\
 ## What reproduces, and what does not
 
 The paper prints no numbers, only the figure, so this is a comparison of statements. With {classes} classes:
@@ -190,23 +201,23 @@ The paper prints no numbers, only the figure, so this is a comparison of stateme
 - **Reproduces.** The Dirichlet NLL and the forward KL lose the target class as K grows, at initialisation
   (ρ = {last[initialisation][Dirichlet NLL]} and {last[initialisation][forward KL]}) and after a misclassification
   ({last[misclassified][Dirichlet NLL]} and {last[misclassified][forward KL]}). Cross-entropy stays at (K − 1)/K in all
-  situations. At initialisation, where training starts, both forms of the reverse KL "grow and stabilise"
+  situations. At initialisation, where training starts, both forms of the reverse KL grow and stabilise
   (ρ = {last[initialisation][reverse KL]} plain, {last[initialisation][reverse KL, +1]} with +1).
 - **Does not reproduce literally.** The paper says of the reverse KL that "ρ grows and stabilizes as the number of
   classes is increased in all situations". The plain reverse KL does not near convergence, where ρ falls to
   {last[near convergence][reverse KL]} (and after a misclassification it grows without stabilising, to
   {last[misclassified][reverse KL]}). With +1, the form the method uses, it is the other way round:
   {last[near convergence][reverse KL, +1]} near convergence, {last[misclassified][reverse KL, +1]} after a
-  misclassification. "+1 improves ρ, especially near convergence" is right about convergence; the price is the
-  misclassified situation. And it is +1 that does it there, not the direction of the divergence: the forward KL with +1
-  has {last[near convergence][forward KL, +1]}.
-- **What the claim does say.** After a misclassification the sum over k ≥ 2 holds one class that is no tail class at all:
-  the wrong one, which the loss must push down, and which has most of the sum. Leave it out, and the target class outweighs
-  the whole tail under the reverse KL with or without +1, at every K, while under the Dirichlet NLL and the forward KL
-  the tail still wins:
+  misclassification. That +1 "improves ρ, especially near convergence" is right about convergence; the price is paid
+  after a misclassification. And near convergence it is +1 that does it, not the direction of the divergence: the forward
+  KL with +1 has {last[near convergence][forward KL, +1]}.
+- **What the claim does say.** After a misclassification the sum over k ≥ 2 holds one class that is no tail class at
+  all: the wrong one, which the loss must push down, and which has most of the sum. Leave it out, and the target class
+  outweighs the whole tail under the reverse KL with or without +1, at every K, while under the Dirichlet NLL and the
+  forward KL the tail still wins (ρ after a misclassification, class K left out of the sum):
 
 {tables[tail]}
 
-In short: the reverse KL does not let the tail drown the target class at initialisation or after an error, which is
-what stalls EnD² with many classes; that it never lets ρ fall is not so.
+In short: neither at initialisation nor after an error does the reverse KL let the tail drown the target class, which is
+what stalls EnD² with many classes. That its ρ never falls as K grows is not so.
 """

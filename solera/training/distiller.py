@@ -32,7 +32,7 @@ class Distiller:
         validation_fraction: float = 0.1,
         folder: str | Path | None = None,
     ) -> None:
-        self.model, self.method, self.training = model, method or ProxyDirichlet(), training or Training()
+        self.model, self.method, self.training = model, method or ProxyDirichlet(), training or Training(epochs=100)
         self.batch_size, self.validation_fraction, self.folder = batch_size, validation_fraction, folder
 
     def fit(self, ensemble: Any, inputs: Any, labels: Any = None, auxiliary: Any = None) -> "Distiller":

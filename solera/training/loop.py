@@ -56,7 +56,7 @@ def train(
     with compiled(training.compile), show_progress(title, training.epochs * steps, state.epoch * steps) as advance:
         while state.epoch < training.epochs and not state.finished:
             model.train()
-            order = in_order(batches, stream(training.seed, "epoch", state.epoch))
+            order = in_order(batches, training.seed, state.epoch)
             for batch in islice(order, state.step, None):
                 progress = (state.epoch * steps + state.step) / max(training.epochs * steps - 1, 1)
                 for group, peak in zip(optimizer.param_groups, peaks, strict=True):

@@ -1,0 +1,93 @@
+"""The command line, as a person runs it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from solera import Student
+from solera.cli.run import parse
+from solera.recipes import find, names
+from solera.recipes.digits import Digits
+
+SOLERA = str(Path(sys.executable).with_name("solera"))
+TINY = ["run", "digits", "members=2", "epochs=2", "student_epochs=2"]
+
+
+def solera(*arguments, cwd=None):
+    return subprocess.run([SOLERA, *arguments], capture_output=True, text=True, cwd=cwd, timeout=300)
+
+
+def test_the_demo_recipe_trains_compares_and_leaves_a_student(tmp_path):
+    done = solera(*TINY, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in ("single", "ensemble", "EnD", "EnD²", "Proxy"):
+        assert f"| {name} |" in done.stdout
+    folder = tmp_path / "runs" / "digits"
+    student = Student.load(folder / "students" / "Proxy")
+    assert student.predict(torch.zeros(3, 1, 8, 8)).knowledge.shape == (3,)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert set(metrics) == {"single", "ensemble", "EnD", "EnD²", "Proxy"}
+
+    changed = solera(*TINY[:-1], "student_epochs=3", cwd=tmp_path)
+    assert changed.returncode == 1
+    assert "student_epochs was 2, now 3" in changed.stderr
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on_and_says_so(tmp_path):
+    command = [SOLERA, "run", "digits", "members=2", "epochs=3000", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    while not (tmp_path / "out" / "ensemble").exists() and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on from here" in said
+    assert list((tmp_path / "out").rglob("checkpoint.safetensors"))
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("arguments", [[], ["demo"], ["run"], *(["run", name] for name in names())], ids=str)
+def test_every_help_ends_with_an_example(arguments):
+    done = solera(*arguments, "--help")
+    assert done.returncode == 0
+    assert "solera " in done.stdout.strip().split("\n\n")[-1]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["member=3"], "Digits has no field 'member': did you mean members?"),
+        (["members=three", "epochs=1.5"], "members='three' is not a int.*epochs='1.5' is not a int"),
+        (["members"], "'members' is not an override: write field=value"),
+    ],
+)
+def test_bad_overrides_name_the_field(overrides, message):
+    with pytest.raises(ValueError, match=message):
+        parse(Digits, overrides)
+
+
+def test_overrides_are_parsed_by_type():
+    assert parse(Digits, ["members=3", "seed=7"]) == Digits(members=3, seed=7)
+
+
+def test_every_recipe_is_found_by_its_name():
+    assert "digits" in names()
+    for name in names():
+        assert find(name).__doc__
+
+
+def test_errors_are_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = solera(*TINY, "--out", str(tmp_path / "file" / "below"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("solera: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert os.fspath(tmp_path) in done.stderr

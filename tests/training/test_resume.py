@@ -1,0 +1,89 @@
+"""Killed for real, at any moment, a training goes on and ends in the same bits."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from solera import EnD2, Training, distill
+from solera.core.errors import DamagedFileError, MismatchError
+from solera.nn import MLP
+from tests.helpers import small_batches, small_ensemble
+
+SCRIPT = """
+import sys, time, torch
+from solera import EnD2, Training, distill, train_ensemble
+from solera.nn import MLP
+from tests.helpers import small_batches
+batches = small_batches(examples=96)
+training = Training(epochs=6, checkpoint_seconds=0.0)
+stacked = sys.argv[2] == "stacked"
+ensemble = train_ensemble(
+    lambda: MLP(4, 3, (8,), dropout=0.2), batches, 3, training, folder=sys.argv[1] + "/ensemble", stacked=stacked
+)
+train, held = batches.split(0.25)
+torch.manual_seed(5)
+class Slow(MLP):
+    def forward(self, x):
+        time.sleep(0.01)
+        return super().forward(x)
+student = Slow(4, 3, (8,), dropout=0.2)
+distill(ensemble, student, train, EnD2(), training, validation=held, folder=sys.argv[1] + "/student").save(sys.argv[1])
+"""
+
+
+def start(folder, mode):
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", SCRIPT, str(folder), mode]
+    return subprocess.Popen(command, cwd=root, env={**os.environ, "PYTHONPATH": "."})
+
+
+@pytest.mark.parametrize("mode", ["stacked", "one by one"])
+def test_a_killed_run_ends_in_the_same_bits(tmp_path, mode):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert start(whole, mode).wait() == 0
+    waits = random.Random(mode)
+    for stage in ("ensemble", "student", "student"):
+        process = start(killed, mode)
+        while not list((killed / stage).rglob("checkpoint.safetensors")) and process.poll() is None:
+            time.sleep(0.005)
+        time.sleep(waits.uniform(0, 0.15))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert start(killed, mode).wait() == 0
+    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def train(folder, **changes):
+    torch.manual_seed(0)
+    settings = {"epochs": 2, "checkpoint_seconds": 0.0} | changes
+    return distill(small_ensemble(), MLP(4, 3, (8,)), small_batches(), EnD2(), Training(**settings), folder=folder)
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    first = train(tmp_path)
+    before = (tmp_path / "checkpoint.safetensors").stat().st_mtime_ns
+    second = train(tmp_path)
+    assert (tmp_path / "checkpoint.safetensors").stat().st_mtime_ns == before
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_another_run_in_the_same_folder_is_refused(tmp_path):
+    train(tmp_path)
+    with pytest.raises(MismatchError, match="belongs to another training"):
+        train(tmp_path, lr=0.5)
+
+
+def test_a_damaged_checkpoint_is_refused_by_name(tmp_path):
+    train(tmp_path)
+    file = tmp_path / "checkpoint.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(DamagedFileError, match=r"checkpoint\.safetensors is damaged"):
+        train(tmp_path)
