@@ -1,10 +1,10 @@
 """The fused Dirichlet losses, forward and backward, against softmax cross-entropy: CPU time and peak memory."""
 
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -18,19 +18,10 @@ from solera.methods.end2 import _negative_log_likelihood
 from solera.methods.proxy_dirichlet import _reverse_kl
 
 SHAPES = [(128, 10), (128, 1000), (1024, 5000), (1024, 40_000)]
-BASELINE = "cross-entropy"
+BASELINE = "cross-entropy, hard labels"
+ROUNDS = 7
 
 Loss = Callable[[Tensor], Tensor]
-
-
-def _run(loss: Loss, logits: Tensor) -> Tensor:
-    """Forward and backward; the mean over the rows, as in training."""
-    return torch.autograd.grad(loss(logits).mean(), logits)[0]
-
-
-def _fast(loss: Loss, logits: Tensor) -> Tensor:
-    with compiled():
-        return loss(logits)
 
 
 def losses(rows: int, classes: int) -> tuple[Tensor, dict[str, Loss]]:
@@ -38,14 +29,8 @@ def losses(rows: int, classes: int) -> tuple[Tensor, dict[str, Loss]]:
     generator = torch.Generator().manual_seed(0)
     logits = (2 * torch.randn(rows, classes, generator=generator)).requires_grad_()
     teacher = (2 * torch.randn(rows, classes, generator=generator)).softmax(-1)
-    labels, divisor = teacher.argmax(-1), torch.full((rows,), 50.0)
-    target, log_mean = Dirichlet(50.0 * teacher + 1), teacher.log()
-
-    def naive_proxy(z: Tensor) -> Tensor:
-        return kl_divergence(Dirichlet(z.exp() + 1, validate_args=False), target) / divisor
-
-    def naive_end2(z: Tensor) -> Tensor:
-        return -Dirichlet(z.exp(), validate_args=False).log_prob(teacher)
+    labels, divisor, log_mean = teacher.argmax(-1), torch.full((rows,), 50.0), teacher.log()
+    target = Dirichlet(50 * teacher + 1, validate_args=False)
 
     def proxy(z: Tensor) -> Tensor:
         return fused(_reverse_kl, z, teacher, divisor)
@@ -53,57 +38,76 @@ def losses(rows: int, classes: int) -> tuple[Tensor, dict[str, Loss]]:
     def end2(z: Tensor) -> Tensor:
         return fused(_negative_log_likelihood, z, log_mean)
 
+    def fast(loss: Loss, z: Tensor) -> Tensor:
+        with compiled():
+            return loss(z)
+
     return logits, {
         BASELINE: lambda z: cross_entropy(z, labels, reduction="none"),
         "cross-entropy, soft targets": lambda z: cross_entropy(z, teacher, reduction="none"),
-        "proxy, compiled": partial(_fast, proxy),
-        "proxy, eager": proxy,
-        "proxy, torch.distributions": naive_proxy,
-        "EnD², compiled": partial(_fast, end2),
+        "Proxy-Dirichlet, compiled": partial(fast, proxy),
+        "Proxy-Dirichlet, eager": proxy,
+        "Proxy-Dirichlet by torch.distributions": lambda z: (
+            kl_divergence(Dirichlet(z.exp() + 1, validate_args=False), target) / divisor
+        ),
+        "EnD², compiled": partial(fast, end2),
         "EnD², eager": end2,
-        "EnD², torch.distributions": naive_end2,
+        "EnD² by torch.distributions": lambda z: -Dirichlet(z.exp(), validate_args=False).log_prob(teacher),
     }
+
+
+def step(loss: Loss, logits: Tensor) -> Tensor:
+    """Forward and backward of the mean over the rows, as in training."""
+    return torch.autograd.grad(loss(logits).mean(), logits)[0]
 
 
 def times() -> str:
     """CPU time of each loss ÷ that of cross-entropy with hard labels, one column per shape."""
-    columns: dict[str, list[str]] = {}
-    for shape in SHAPES:
-        logits, cases = losses(*shape)
-        samples = measure({name: partial(_run, loss, logits) for name, loss in cases.items()}, rounds=5)
+    torch.empty(1 << 22)  # a training process has freed large tensors: glibc keeps small ones' pages from then on
+    lines: dict[str, list[str]] = {}
+    for rows, classes in SHAPES:
+        logits, cases = losses(rows, classes)
+        samples = measure({name: partial(step, loss, logits) for name, loss in cases.items()}, ROUNDS)
         for name in cases:
-            first = f"{1e3 * median(samples[name]):.3g} ms" if name == BASELINE else f"{ratio(samples, name, BASELINE):.2f}"
-            columns.setdefault(name, []).append(first)
-    header = ["forward + backward ÷ cross-entropy", *(f"{n}×{k}" for n, k in SHAPES)]
-    return table(header, ([name, *cells] for name, cells in columns.items()))
+            line = lines.setdefault(name, [])
+            line.append(
+                f"{1e3 * median(samples[name]):.3g} ms, 1×"
+                if name == BASELINE
+                else f"{ratio(samples, name, BASELINE):.2f}×"
+            )
+    header = ["forward + backward", *(f"{rows}×{classes}" for rows, classes in SHAPES)]
+    return table(header, ([name, *cells] for name, cells in lines.items()))
+
+
+def _resident(field: str) -> int:
+    """Bytes: VmRSS is what the process holds now, VmHWM the most it has held (Linux)."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.split(f"{field}:")[1].split()[0])
 
 
 def extra_memory(name: str, rows: int, classes: int) -> float:
-    """How far one forward and backward lifts the process's high-water mark, in sizes of the logits.
-
-    A call on one row comes first, so that code and compiler are loaded and only the data is counted.
-    """
+    """How far one step lifts the process above what it held before, in sizes of the logits."""
     torch.set_num_threads(1)
+    few, cases = losses(2, classes)
+    step(cases[name], few)  # loads and compiles what it needs
     logits, cases = losses(rows, classes)
-    small, small_cases = losses(2, classes)
-    for _ in range(2):
-        _run(small_cases[name], small)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    _run(cases[name], logits)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (4 * rows * classes)
+    before = _resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # forget the most held so far
+    step(cases[name], logits)
+    return (_resident("VmHWM") - before) / (4 * rows * classes)
 
 
 def memory() -> str:
-    """Each loss in a process of its own: a high-water mark never falls."""
+    """Each loss in a process of its own, so that none finds pages that another left."""
     rows, classes = SHAPES[-1]
-    names = losses(2, 10)[1]
     code = "import sys; from benchmarks.losses import extra_memory; print(extra_memory(sys.argv[1], {}, {}))"
     command = [sys.executable, "-c", code.format(rows, classes)]
-    results = {name: subprocess.run([*command, name], capture_output=True, text=True, check=True) for name in names}
-    header = [f"peak extra memory ÷ logits, {rows}×{classes}", "×"]
-    return table(header, ([name, f"{float(result.stdout):.2f}"] for name, result in results.items()))
+    names = losses(2, 10)[1]
+    outputs = {name: subprocess.run([*command, name], stdout=subprocess.PIPE, check=True).stdout for name in names}
+    header = [f"{rows}×{classes}", "peak extra memory ÷ logits"]
+    return table(header, ([name, f"{float(output):.2f}×"] for name, output in outputs.items()))
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    print(times(), memory(), sep="\n\n", end="\n\n", flush=True)
+    print("CPU time, one thread.\n", times(), memory(), sep="\n\n", end="\n\n", flush=True)

@@ -149,6 +149,40 @@ class Batches:
         return Batches(part.inputs, part.target, weight=part.weight, batch_size=self.batch_size, index=part.index)
 
 
+Augment = Callable[[Tensor, torch.Generator], Tensor]  # one example and its own random numbers -> what is seen of it
+
+
+class Views:
+    """Seeded augmentation: V views of every example, each always the same, so that remembered targets match them exactly.
+
+    View v of example i has index i·V + v and random numbers of its own. In order, all views are dealt out (to capture
+    them); shuffled, every example once per epoch, its views taking turns.
+    """
+
+    def __init__(self, batches: Batches, augment: Augment, views: int, seed: int = 0) -> None:
+        if views < 1:
+            raise ValueError(f"there must be at least one view of each example, got views={views}")
+        self.batches, self.augment, self.views, self.seed = batches, augment, views, seed
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def _seen(self, batch: Batch, view: Tensor) -> Batch:
+        index = batch.index * self.views + view
+        seen = [self.augment(x, generator(self.seed, "view", int(i))) for x, i in zip(batch.inputs, index, strict=True)]
+        return replace(batch, inputs=torch.stack(seen), index=index)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self.batches:
+            for view in range(self.views):
+                yield self._seen(batch, torch.full((len(batch),), view))
+
+    def shuffled(self, seed: int, epoch: int = 0) -> Iterator[Batch]:
+        """Every example once, as its view of this epoch."""
+        for batch in self.batches.shuffled(seed, epoch):
+            yield self._seen(batch, (batch.index + epoch) % self.views)
+
+
 @runtime_checkable
 class ManyBatches(Protocol):
     """A list of batches, a `Batches`, or anything else of known length that can be gone through again and again."""

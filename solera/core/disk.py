@@ -89,10 +89,10 @@ def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
 
 
 @contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
+def only_writer(folder: Path, what: str = "") -> Iterator[None]:
     """Holds the folder for this process: a second writer is told so at once. A kill releases it."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as file:
+    with open(folder / f".lock{what}", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -17,13 +17,19 @@ from torch.autograd.function import once_differentiable
 
 Kernel = Callable[..., tuple[Tensor, Tensor]]
 
-_CHUNK = 1 << 18  # elements: the dozen temporaries of a kernel then stay in a core's cache
+_CHUNK = 1 << 16  # elements: enough to outweigh the calls, few enough for the dozen temporaries to stay in the cache
+_OPTIONS = {"cpp.enable_floating_point_contract_flag": "fast"}  # multiply and add in one instruction: torch 2.7
+
 _compiling = False
+_uncompilable: set[Kernel] = set()
 
 
 @contextmanager
 def compiled(enabled: bool = True) -> Iterator[None]:
-    """Inside this block kernels are compiled: ~25 s once, then several times faster. Needs a C++ compiler."""
+    """Inside this block kernels are compiled: ~10 s per number of classes, then several times faster.
+
+    Needs a C++ compiler; without one, or where the compiler fails, kernels warn once and run as they do outside.
+    """
     global _compiling
     before, _compiling = _compiling, enabled
     try:
@@ -34,49 +40,45 @@ def compiled(enabled: bool = True) -> Iterator[None]:
 
 @cache
 def _compile(kernel: Kernel) -> Kernel:
-    fast = torch.compile(kernel)
-    failed = False
-
-    def run(*arguments: Tensor) -> tuple[Tensor, Tensor]:
-        nonlocal failed
-        if not failed:
-            try:
-                return fast(*arguments)
-            except Exception as error:  # whatever the compiler stack raises where there is no working compiler
-                failed = True
-                warnings.warn(f"kernels run uncompiled, more slowly: {str(error).splitlines()[0]}", stacklevel=2)
-        return _in_chunks(kernel, *arguments)
-
-    return run
+    return torch.compile(kernel, fullgraph=True, options=_OPTIONS)
 
 
 def _in_chunks(kernel: Kernel, logits: Tensor, *columns: Tensor) -> tuple[Tensor, Tensor]:
     rows = max(1, _CHUNK // max(1, logits.shape[-1]))
-    if len(logits) <= rows:
-        return kernel(logits, *columns)
     loss, gradient = logits.new_empty(len(logits)), torch.empty_like(logits)
-    for start in range(0, len(logits), rows):
-        part = slice(start, start + rows)
-        loss[part], gradient[part] = kernel(logits[part], *(column[part] for column in columns))
+    with torch.inference_mode():  # lighter calls; what the kernel makes is copied out of this mode
+        for start in range(0, len(logits), rows):
+            part = slice(start, start + rows)
+            loss[part], gradient[part] = kernel(logits[part], *(column[part] for column in columns))
     return loss, gradient
+
+
+def _run(kernel: Kernel, *rows: Tensor) -> tuple[Tensor, Tensor]:
+    if _compiling and kernel not in _uncompilable and len(rows[0]):
+        try:
+            for column in rows:
+                torch._dynamo.maybe_mark_dynamic(column, 0)  # one compilation for all batch sizes
+            return _compile(kernel)(*rows)
+        except Exception as error:  # whatever the compiler stack raises where there is no working compiler
+            _uncompilable.add(kernel)
+            warnings.warn(f"kernels run uncompiled, more slowly: {str(error).splitlines()[0]}", stacklevel=2)
+    return _in_chunks(kernel, *rows)
 
 
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernel: Kernel, logits: Tensor, *columns: Tensor) -> Tensor:
         batch, classes = logits.shape[:-1], logits.shape[-1]
-        rows = [logits.reshape(-1, classes), *(c.reshape(-1, *c.shape[len(batch) :]) for c in columns)]
-        loss, gradient = (_compile(kernel) if _compiling else lambda *a: _in_chunks(kernel, *a))(*rows)
+        rows = (logits.reshape(-1, classes), *(c.reshape(-1, *c.shape[len(batch) :]) for c in columns))
+        loss, gradient = _run(kernel, *rows)
         ctx.columns = len(columns)
         ctx.save_for_backward(gradient.reshape(logits.shape))
         return loss.reshape(batch)
 
     @staticmethod
     @once_differentiable
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  (the decorator hides its signature)
-        ctx: Any, *grad_outputs: Tensor
-    ) -> tuple[Tensor | None, ...]:
-        (upstream,), (gradient,) = grad_outputs, ctx.saved_tensors
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
         return None, upstream.unsqueeze(-1) * gradient, *(None for _ in range(ctx.columns))
 
 

@@ -60,3 +60,9 @@ def _lines(title: str, total: int, done: int) -> Advance:
             print(f"{title}: {count}/{total}, about {left:.0f} s left {note}".rstrip(), file=sys.stderr, flush=True)
 
     return advance
+
+
+def tell(text: str) -> None:
+    """One line on standard error, unless quiet."""
+    if not _quiet:
+        print(text, file=sys.stderr, flush=True)

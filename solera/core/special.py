@@ -85,18 +85,18 @@ def _evaluate(powers: Powers, scale: float, u: Tensor) -> Tensor:
     """Horner's rule, at v = scale·u − 1."""
     if u.dtype not in powers:
         raise TypeError(f"special functions need float32 or float64, not {u.dtype}: call .float() first")
-    if u.requires_grad or torch.compiler.is_compiling():
-        first, second, *rest = powers[u.dtype]
-        v = scale * u - 1
-        result = first * v + second
-        for power in rest:
-            result = result * v + power
-    else:  # the same steps without a new tensor for each
+    if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():  # no new tensor for each step
         slope, shift, first, second, *rest = _on(u.device, u.dtype, (scale, -1.0, *powers[u.dtype]))
         v = torch.addcmul(shift, slope, u)
         result = torch.addcmul(second, first, v)
         for power in rest:
             torch.addcmul(power, result, v, out=result)
+        return result
+    first, second, *rest = powers[u.dtype]
+    v = scale * u - 1
+    result = first * v + second
+    for power in rest:
+        result = result * v + power
     return result
 
 

@@ -4,5 +4,17 @@ from solera.distributions.base import Prediction, SecondOrder, Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.dirichlet import Dirichlet
 from solera.distributions.mixture import Mixture
+from solera.distributions.summary import Mean, Spread, TopK, summarize
 
-__all__ = ["Categorical", "Dirichlet", "Mixture", "Prediction", "SecondOrder", "Targets"]
+__all__ = [
+    "Categorical",
+    "Dirichlet",
+    "Mean",
+    "Mixture",
+    "Prediction",
+    "SecondOrder",
+    "Spread",
+    "Targets",
+    "TopK",
+    "summarize",
+]

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from solera.core.batch import Batch, Batches
 from solera.core.seeds import generator, stream
 from solera.distributions.categorical import Categorical
+from solera.ensembles.members import fresh
 from solera.nn.stacked import Stacked, stackable
 from solera.teachers.ensemble import Ensemble
-from solera.training.fit import check_labelled, fit
+from solera.training.fit import fit
 from solera.training.loop import train
 from solera.training.settings import Training
 
@@ -62,13 +63,7 @@ def train_ensemble(
         raise ValueError(f"an ensemble needs at least one member, got members={members}")
     training, folder = training or Training(), Path(folder) if folder else None
     seeds = [stream(training.seed, "member", number) for number in range(members)]
-    networks: list[nn.Module] = []
-    for seed in seeds:
-        torch.manual_seed(seed)
-        networks.append(make())
-    with torch.no_grad():
-        classes = make().eval()(batches.all.take(slice(0, 1)).inputs).shape[-1]
-    check_labelled(batches, classes)
+    networks = fresh(make, batches, seeds)
     if stackable(networks[0]) if stacked is None else stacked:
         stack = Stacked(networks)
         identity = f"{members} {type(networks[0]).__name__} {training}"

@@ -2,5 +2,6 @@
 
 from solera.nn.convnet import ConvNet
 from solera.nn.mlp import MLP
+from solera.nn.standardize import Standardize
 
-__all__ = ["MLP", "ConvNet"]
+__all__ = ["MLP", "ConvNet", "Standardize"]

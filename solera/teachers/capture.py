@@ -1,8 +1,12 @@
 """Ask the teacher once about every example and keep the answers."""
 
-from collections.abc import Iterable
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,91 +14,120 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.batch import Batch
+from solera.core.batch import Batch, Batches
 from solera.core.disk import only_writer, read_manifest, write_manifest, write_tensors
-from solera.core.errors import DamagedFileError, MismatchError
-from solera.core.progress import progress
+from solera.core.errors import MismatchError
+from solera.core.progress import progress, tell
 from solera.teachers.base import Teacher, row_fingerprints
-from solera.teachers.codecs import CODECS, Codec, Columns, Dense
+from solera.teachers.codecs import Codec, Columns, codec_named, name_of
 from solera.teachers.transfer_set import KIND, VERSION, TransferSet, open_shard, require_same_members
+
+_BOOKKEEPING_BYTES = 24  # index, length and fingerprint of an example
+
+
+def lengths_of(batch: Batch) -> Tensor:
+    """How many rows each example has: one, or its tokens up to the last with a weight."""
+    if batch.weight is None or batch.weight.ndim < 2:
+        return torch.ones(len(batch), dtype=torch.int64)
+    valid = batch.weight > 0
+    return (torch.arange(1, valid.shape[1] + 1) * valid).amax(1)
 
 
 class _Shard:
     """Rows that wait to be written."""
 
     def __init__(self) -> None:
-        self.columns: list[Columns] = []
+        self.parts: list[Columns] = []
         self.bytes = 0
 
     def add(self, batch: Batch, encoded: Columns) -> None:
-        """Keeps the rows of these examples; of a sequence, those up to its last token with a weight."""
-        tokens = batch.weight is not None and batch.weight.ndim > 1
-        lengths = torch.ones(len(batch), dtype=torch.int64)
-        if tokens and batch.weight is not None:
-            valid = batch.weight > 0
-            positions = torch.arange(1, valid.shape[1] + 1) * valid
-            lengths = positions.amax(1)
-            kept = torch.arange(valid.shape[1]) < lengths[:, None]
+        lengths = lengths_of(batch)
+        if batch.weight is not None and batch.weight.ndim > 1:
+            kept = torch.arange(batch.weight.shape[1]) < lengths[:, None]
             encoded = {name: column[kept] for name, column in encoded.items()}
-        part: Columns = {
-            **{name: column.cpu() for name, column in encoded.items()},
-            "index": batch.index.cpu(),
-            "lengths": lengths,
-            "fingerprints": torch.from_numpy(row_fingerprints(batch).view(np.int64)).view(torch.uint64),
-        }
-        self.columns.append(part)
-        self.bytes += sum(c.numel() * c.element_size() for c in part.values())
+        part = {name: column.cpu() for name, column in encoded.items()}
+        part |= {"index": batch.index.cpu(), "lengths": lengths}
+        part["fingerprints"] = torch.from_numpy(row_fingerprints(batch))
+        self.parts.append(part)
+        self.bytes += sum(column.numel() * column.element_size() for column in part.values())
 
     def joined(self) -> Columns:
-        """All rows of each column."""
-
-        def join(parts: list[Tensor]) -> Tensor:
-            if parts[0].dtype == torch.uint64:  # torch cannot concatenate unsigned numbers
-                return torch.cat([p.view(torch.int64) for p in parts]).view(torch.uint64)
-            return torch.cat(parts)
-
-        return {name: join([part[name] for part in self.columns]) for name in self.columns[0]}
-
-
-def _start(path: Path, codec: Codec, teacher: Teacher) -> dict[str, Any]:
-    """A new manifest, or the one an earlier capture left, once it is sure to belong to this ensemble and codec."""
-    name = next(key for key, kind in CODECS.items() if isinstance(codec, kind))
-    settings = {"name": name, **asdict(codec)}  # type: ignore[call-overload]
-    if not (path / "manifest.json").exists():
-        shards: list[dict[str, Any]] = []
-        return {"codec": settings, "members": teacher.fingerprints, "solera": version("solera"), "shards": shards}
-    manifest = read_manifest(path / "manifest.json", KIND, VERSION)
-    if manifest["codec"] != settings:
-        raise MismatchError(f"{path} was begun with codec {manifest['codec']}, not {settings}: choose another folder")
-    require_same_members(path, manifest["members"], teacher.fingerprints)
-    return {k: v for k, v in manifest.items() if k not in ("kind", "version")}
+        """All rows of each column; through NumPy, for torch cannot join unsigned numbers."""
+        names = self.parts[0]
+        return {name: torch.from_numpy(np.concatenate([part[name].numpy() for part in self.parts])) for name in names}
 
 
 class _Known:
     """The examples that an earlier capture has already written."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, path: Path, shards: list[dict[str, Any]]) -> None:
         self.path = path
-        self.fingerprints: dict[int, int] = {}
-        for entry in manifest["shards"]:
-            arrays = open_shard(path, entry)
-            self.fingerprints.update(zip(arrays["index"].tolist(), arrays["fingerprints"].tolist(), strict=True))
+        arrays = [open_shard(path, entry) for entry in shards]
+        self.ids = np.concatenate([a["index"] for a in arrays]) if arrays else np.zeros(0, np.int64)
+        prints = np.concatenate([a["fingerprints"] for a in arrays]) if arrays else np.zeros(0, np.uint64)
+        order = np.argsort(self.ids, kind="stable")
+        self.ids, self.prints = self.ids[order], prints[order]
 
     def has(self, batch: Batch) -> bool:
         """Whether these examples are there; the same index with another input is refused."""
-        if not self.fingerprints:
+        if not len(self.ids):
             return False
-        there = [i in self.fingerprints for i in batch.index.tolist()]
-        for index, new, known in zip(batch.index.tolist(), row_fingerprints(batch).tolist(), there, strict=True):
-            if known and self.fingerprints[index] != new:
-                raise MismatchError(
-                    f"{self.path} was begun on other inputs: example {index} has changed: choose another folder"
-                )
-        if any(there) and not all(there):
-            raise DamagedFileError(
-                f"{self.path} holds some examples of a batch but not all: capture with the same batches as before"
-            )
-        return all(there)
+        wanted = batch.index.numpy()
+        place = np.searchsorted(self.ids, wanted).clip(max=len(self.ids) - 1)
+        there = self.ids[place] == wanted
+        changed = there & (self.prints[place] != row_fingerprints(batch))
+        if changed.any():
+            what = f"example {wanted[changed][0]} has changed"
+            raise MismatchError(f"{self.path} was begun on other inputs, {what}: choose another folder")
+        if there.any() and not there.all():
+            what = f"example {wanted[there][0]} but not {wanted[~there][0]}"
+            raise MismatchError(f"{self.path} has {what}, of one batch: capture with the same batches as before")
+        return bool(there.all())
+
+
+def _begin(file: Path, codec: Codec, teacher: Teacher, labels: list[str] | None) -> dict[str, Any]:
+    """A new manifest, or the one an earlier capture left, once it is sure to belong to the same things."""
+    path, settings = file.parent, {"name": name_of(codec), **asdict(codec)}  # type: ignore[call-overload]
+    if not file.exists():
+        asked = {"codec": settings, "members": teacher.fingerprints, "labels": labels}
+        return {**asked, "solera": version("solera"), "shards": [], "complete": False}
+    manifest = read_manifest(file, KIND, VERSION)
+    if manifest["codec"] != settings:
+        raise MismatchError(f"{path} was begun with codec {manifest['codec']}, not {settings}: choose another folder")
+    if manifest["labels"] != labels:
+        raise MismatchError(f"{path} was begun with labels {manifest['labels']}, not {labels}: choose another folder")
+    require_same_members(path, manifest["members"], teacher.fingerprints)
+    kept = {k: v for k, v in manifest.items() if k not in ("kind", "version")}
+    return {**kept, "complete": False}
+
+
+def forecast(batches: Iterable[Batch], encoded: Columns, batch: Batch) -> int | None:
+    """The bytes a capture will write, from one encoded batch; None where the number of rows cannot be known."""
+    if not isinstance(batches, (Batches, list, tuple)):
+        return None
+    axes = 2 if batch.weight is not None and batch.weight.ndim > 1 else 1
+    row = sum(column[(0,) * axes].numel() * column.element_size() for column in encoded.values())
+    parts = [batches.all] if isinstance(batches, Batches) else batches
+    return sum(int(lengths_of(part).sum()) * row + len(part) * _BOOKKEEPING_BYTES for part in parts)
+
+
+def _require_room(path: Path, need: int | None) -> None:
+    free = shutil.disk_usage(path).free
+    if need is None:
+        tell(f"capture into {path}: {free / 1e9:.1f} GB free")
+        return
+    tell(f"capture into {path}: {need:,} bytes ({need / 1e6:.1f} MB), {free / 1e9:.1f} GB free")
+    if need > free:
+        raise ValueError(
+            f"capturing into {path} takes {need:,} bytes, its disk has {free:,} free: "
+            "make room, choose another folder, or a smaller codec ('top_k')"
+        )
+
+
+def _mine(batches: Iterable[Batch]) -> tuple[int, int, Iterator[Batch]]:
+    """This process's share of the batches, under torchrun; all of them otherwise."""
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    return rank, world, islice(iter(batches), rank, None, world)
 
 
 @torch.no_grad()
@@ -102,40 +135,47 @@ def capture(
     teacher: Teacher,
     batches: Iterable[Batch],
     path: str | Path,
-    codec: Codec | None = None,
+    codec: Codec | str = "dense",
     *,
+    labels: list[str] | None = None,
     shard_bytes: int = 64 << 20,
 ) -> TransferSet:
     """Remembers what `teacher` says about `batches` in the folder `path`.
 
-    Stopped at any moment, killed even, the same call goes on where it was; called with more batches than last time, it
-    adds the new ones.
+    Codecs: "dense" (every member), "mean", "top_k" (size independent of members and classes), or one with settings,
+    such as `TopKCodec(keep=32)`. Stopped at any moment, killed even, the same call goes on where it was; called with more
+    batches than last time, it adds the new ones. Under `torchrun` the processes share the work.
     """
-    path, codec = Path(path), codec or Dense()
-    with only_writer(path):
-        manifest = _start(path, codec, teacher)
-        manifest["complete"] = False
-        known = _Known(path, manifest)
-        shard = _Shard()
+    path, codec = Path(path), codec_named(codec) if isinstance(codec, str) else codec
+    rank, world, mine = _mine(batches)
+    name = "manifest.json" if world == 1 else f"manifest-{rank}.json"
+    prefix = "shard" if world == 1 else f"shard-{rank}"
+    with only_writer(path, name):
+        manifest = _begin(path / name, codec, teacher, labels)
+        known, shard, asked = _Known(path, manifest["shards"]), _Shard(), False
 
         def flush() -> None:
             nonlocal shard
-            if shard.columns:
-                file = f"shard-{len(manifest['shards']):05d}.safetensors"
+            if shard.parts:
+                file = f"{prefix}-{len(manifest['shards']):05d}.safetensors"
                 columns = shard.joined()
                 checksum = write_tensors(path / file, columns)
                 manifest["shards"].append({"file": file, "sha256": checksum, "examples": len(columns["index"])})
-                write_manifest(path / "manifest.json", KIND, VERSION, manifest)
+                write_manifest(path / name, KIND, VERSION, manifest)
                 shard = _Shard()
 
-        total = len(batches) if hasattr(batches, "__len__") else 0  # type: ignore[arg-type]
+        total = len(range(rank, len(batches), world)) if hasattr(batches, "__len__") else 0  # type: ignore[arg-type]
         with progress(f"capture into {path}", total) as advance:
-            for batch in batches:
+            for batch in mine:
                 if not known.has(batch):
                     targets = teacher(batch)
-                    tokens = batch.weight is not None and batch.weight.ndim > 1
-                    manifest |= {"classes": targets.mean.shape[-1], "tokens": tokens}
-                    shard.add(batch, codec.encode(targets))
+                    encoded = codec.encode(targets)
+                    if not asked:
+                        _require_room(path, forecast(batches, encoded, batch))
+                        tokens = batch.weight is not None and batch.weight.ndim > 1
+                        manifest |= {"classes": targets.mean.shape[-1], "tokens": tokens}
+                        asked = True
+                    shard.add(batch, encoded)
                     if shard.bytes >= shard_bytes:
                         flush()
                 advance("")
@@ -143,5 +183,41 @@ def capture(
         if not manifest["shards"]:
             raise ValueError(f"there is nothing to capture into {path}: the batches are empty")
         manifest["complete"] = True
-        write_manifest(path / "manifest.json", KIND, VERSION, manifest)
+        write_manifest(path / name, KIND, VERSION, manifest)
+    if world > 1:
+        _join(path, world, rank)
     return TransferSet(path)
+
+
+def _join(path: Path, world: int, rank: int) -> None:
+    """The first process waits for the others' manifests and writes the one that counts; they wait for that."""
+    parts = [path / f"manifest-{number}.json" for number in range(world)]
+    done = path / "manifest.json"
+    waited_for = [done] if rank else parts
+    while not all(p.exists() and read_manifest(p, KIND, VERSION)["complete"] for p in waited_for):
+        time.sleep(0.1)
+    if rank == 0:
+        manifests = [read_manifest(p, KIND, VERSION) for p in parts]
+        whole = {k: v for k, v in manifests[0].items() if k not in ("kind", "version")}
+        whole["shards"] = [entry for manifest in manifests for entry in manifest["shards"]]
+        write_manifest(done, KIND, VERSION, whole)
+
+
+@torch.no_grad()
+def verify(remembered: TransferSet, teacher: Teacher, batches: Iterable[Batch], examples: int = 256) -> float:
+    """Compares a sample with the live teacher; returns the largest difference of a mean probability.
+
+    Opening the transfer set has already re-read every checksum.
+    """
+    require_same_members(remembered.path, remembered.fingerprints, teacher.fingerprints)
+    worst, seen = 0.0, 0
+    for batch in batches:
+        remembered.check(batch)
+        live, kept = teacher(batch).mean, remembered(batch).mean
+        gap = (live - kept).abs().amax(-1)
+        if batch.weight is not None:
+            gap = gap * (batch.weight > 0)
+        worst, seen = max(worst, float(gap.max())), seen + len(batch)
+        if seen >= examples:
+            break
+    return worst

@@ -17,7 +17,7 @@ from solera.core.disk import map_tensors, read_manifest, require_checksum
 from solera.core.errors import DamagedFileError, MismatchError
 from solera.distributions.base import Targets
 from solera.teachers.base import Teacher, row_fingerprints
-from solera.teachers.codecs import CODECS
+from solera.teachers.codecs import codec_named
 
 KIND, VERSION = "transfer set", 1
 BOOKKEEPING = ("index", "lengths", "fingerprints")
@@ -34,16 +34,19 @@ class TransferSet:
 
     live = False
 
-    def __init__(self, path: str | Path, teacher: Teacher | None = None) -> None:
-        """Reads every checksum first. With `teacher`, refuses predictions that some other ensemble made."""
+    def __init__(self, path: str | Path, teacher: Teacher | None = None, labels: list[str] | None = None) -> None:
+        """Reads every checksum first. With `teacher` or `labels`, refuses predictions that belong to others."""
         self.path = Path(path)
         self.manifest = read_manifest(self.path / "manifest.json", KIND, VERSION)
         if not self.manifest["complete"]:
             raise DamagedFileError(f"{self.path} was left unfinished: run the same capture again to complete it")
         if teacher is not None:
             require_same_members(self.path, self.manifest["members"], teacher.fingerprints)
-        codec = dict(self.manifest["codec"])
-        self.codec = CODECS[codec.pop("name")](**codec)
+        if labels is not None and labels != self.manifest["labels"]:
+            raise MismatchError(
+                f"{self.path} was captured with labels {self.manifest['labels']}, these are {labels}: capture again"
+            )
+        self.codec = codec_named(**self.manifest["codec"])
         self.shards = [open_shard(self.path, entry) for entry in self.manifest["shards"]]
         self._ids, self._place, self._lengths, self._fingerprints = self._bookkeeping()
 
@@ -106,15 +109,18 @@ class TransferSet:
         """Rows of one column in the batch's order: `[B, ...]`, or `[B, T, ...]` padded with zeros for sequences."""
         shard, first = self._place[found].T
         column = self.shards[0][name]
+        signed = {"uint16": np.int32, "uint32": np.int64}.get(
+            column.dtype.name, column.dtype
+        )  # torch gathers no unsigned
         if not self.manifest["tokens"]:
-            result = np.empty((len(found), *column.shape[1:]), column.dtype)
+            result = np.empty((len(found), *column.shape[1:]), signed)
             for number in np.unique(shard):
                 mine = shard == number
                 result[mine] = self.shards[number][name][first[mine]]
             return torch.from_numpy(result)
         lengths = self._lengths[found]
         width = lengths.max() if batch.weight is None else batch.weight.shape[1]
-        result = np.zeros((len(found), width, *column.shape[1:]), column.dtype)
+        result = np.zeros((len(found), width, *column.shape[1:]), signed)
         for row, (number, start, length) in enumerate(zip(shard, first, lengths, strict=True)):
             result[row, :length] = self.shards[number][name][start : start + length]
         return torch.from_numpy(result)

@@ -38,11 +38,14 @@ def fit(
     *,
     validation: Iterable[Batch] | None = None,
     folder: Path | None = None,
+    identity: str = "",
     title: str = "fit",
 ) -> nn.Module:
-    """Maximum likelihood of the labels; resumable like every training."""
+    """Maximum likelihood of the labels; resumable like every training.
+
+    It goes on from a checkpoint only if the network's class, the settings and `identity` (of the data, say) are alike.
+    """
     settings = {k: v for k, v in asdict(training).items() if k != "checkpoint_seconds"}
-    identity = hashlib.sha256(repr((type(model).__name__, settings)).encode()).hexdigest()
-    return train(
-        model, batches, label_loss, training, validation=validation, folder=folder, identity=identity, title=title
-    )
+    name = repr((type(model).__name__, settings)) + identity
+    run = hashlib.sha256(name.encode()).hexdigest()
+    return train(model, batches, label_loss, training, validation=validation, folder=folder, identity=run, title=title)

@@ -15,7 +15,7 @@ from torch import nn
 from solera import Batch, TransferSet, capture
 from solera.core.errors import DamagedFileError, InUseError, MismatchError
 from solera.distributions import Categorical, Mixture
-from solera.teachers import Dense
+from solera.teachers import DenseCodec
 from solera.testing import check_teacher
 from tests.helpers import small_batches, small_ensemble
 
@@ -23,7 +23,7 @@ from tests.helpers import small_batches, small_ensemble
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float16", 2e-3)])
 def test_remembers_what_the_ensemble_said(tmp_path, dtype, tolerance):
     ensemble, batches = small_ensemble(), small_batches()
-    remembered = capture(ensemble, batches, tmp_path, Dense(dtype))
+    remembered = capture(ensemble, batches, tmp_path, DenseCodec(dtype))
     assert (len(remembered), remembered.members, remembered.classes) == (50, 3, 3)
     for batch in batches.shuffled(7):
         check_teacher(remembered, batch)
@@ -58,7 +58,7 @@ def test_ragged_sequences_keep_only_real_tokens(tmp_path):
     weight = torch.tensor([[1.0, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
     batch = Batch(tokens, torch.tensor([10, 20, 30]), weight=weight)
     teacher = Tagger()
-    remembered = capture(teacher, [batch], tmp_path, Dense("float32"))
+    remembered = capture(teacher, [batch], tmp_path, DenseCodec("float32"))
     assert remembered.shards[0]["members"].shape == (9, 2, 4)
     # another order, padded to another width
     other = Batch(tokens[[2, 0]], torch.tensor([30, 10]), weight=weight[[2, 0]])

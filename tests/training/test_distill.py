@@ -34,10 +34,10 @@ def test_a_student_learns_its_teacher(method):
 
 
 def test_remembered_and_live_teachers_give_the_same_student(tmp_path):
-    from solera.teachers import Dense
+    from solera.teachers import DenseCodec
 
     ensemble, batches = small_ensemble(), small_batches()
-    remembered = capture(ensemble, batches, tmp_path, Dense("float32"))
+    remembered = capture(ensemble, batches, tmp_path, DenseCodec("float32"))
     students = []
     for teacher in (ensemble, remembered):
         torch.manual_seed(0)

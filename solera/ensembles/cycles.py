@@ -1,0 +1,39 @@
+"""One network, trained in several cycles: each is a training that starts from the weights of the one before."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from torch import nn
+
+from solera.core.batch import Batches
+from solera.core.seeds import stream
+from solera.ensembles.members import fresh, name_of_data, name_of_network
+from solera.training.fit import fit
+from solera.training.settings import Training
+
+
+def train_cycles(
+    make: Callable[[], nn.Module], batches: Batches, cycles: Sequence[Training], folder: Path | None
+) -> list[nn.Module]:
+    """The network at the end of every cycle.
+
+    A cycle keeps the weights and nothing else: its optimiser starts afresh and its order of the data is its own (its
+    seed is drawn from `seed` and its number). So a cycle can be resumed, or run again, from the weights before it.
+    """
+    seed = cycles[0].seed
+    (network,) = fresh(make, batches, [stream(seed, "member", 0)])
+    data, ends = name_of_data(batches) if folder else "", []
+    for number, cycle in enumerate(cycles):
+        identity = f"{name_of_network(network)} {data}" if folder else ""
+        network = fit(
+            copy.deepcopy(network),
+            batches,
+            replace(cycle, seed=stream(seed, "cycle", number)),
+            folder=folder / f"cycle-{number}" if folder else None,
+            identity=identity,
+            title=f"train cycle {number + 1} of {len(cycles)}",
+        )
+        ends.append(network)
+    return ends

@@ -1,0 +1,38 @@
+"""Snapshot ensembles: one training, a member per warm restart (SGDR, Loshchilov and Hutter, 2017; Huang et al., 2017)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+from torch import nn
+
+from solera.core.batch import Batches
+from solera.ensembles.cycles import train_cycles
+from solera.teachers.ensemble import Ensemble
+from solera.training.settings import Training
+
+
+def train_snapshots(
+    make: Callable[[], nn.Module],
+    batches: Batches,
+    members: int = 5,
+    training: Training | None = None,
+    *,
+    folder: str | Path | None = None,
+) -> Ensemble:
+    """Trains one network for `training.epochs` in all, in `members` cycles, and keeps a copy at the end of each.
+
+    In a cycle of S steps the rate falls as lr·(1 + cos(π·s/(S − 1)))/2, whatever `training.schedule` says. The next one
+    starts at `lr` again, from these weights and with a new optimiser: SGDR restarts the rate alone, but so a cycle
+    depends on nothing but the weights before it. With a folder, a killed run goes on where it was.
+    """
+    training = training or Training()
+    if not 1 <= members <= training.epochs:
+        raise ValueError(
+            f"every snapshot takes at least one epoch: members must lie between 1 and epochs={training.epochs}, "
+            f"got {members}: train longer, or ask for fewer"
+        )
+    ends = [training.epochs * number // members for number in range(members + 1)]
+    cycles = [replace(training, epochs=b - a, schedule="cosine") for a, b in pairwise(ends)]
+    return Ensemble(train_cycles(make, batches, cycles, Path(folder) if folder else None))
