@@ -153,7 +153,7 @@ Augment = Callable[[Tensor, torch.Generator], Tensor]  # one example and its own
 
 
 class Views:
-    """Seeded augmentation: V views of every example, each always the same, so that remembered targets match them exactly.
+    """Seeded augmentation: V views of every example, each always the same: remembered targets match them exactly.
 
     View v of example i has index i·V + v and random numbers of its own. In order, all views are dealt out (to capture
     them); shuffled, every example once per epoch, its views taking turns.

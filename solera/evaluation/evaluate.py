@@ -85,7 +85,8 @@ def evaluate(
         name: {key: columns(p, labels if key == "test" else None) for key, p in predictions.items()}
         for name, predictions in said.items()
     }
-    rows, times = {}, microseconds_per_example(models, inputs)
+    live = {name: model for name, model in models.items() if getattr(model, "live", True)}
+    rows, times = {}, microseconds_per_example(live, inputs)
     for name, model in models.items():
         own, test = every[name], every[name]["test"]
         row = _scores(said[name]["test"], test, labels)
@@ -99,7 +100,7 @@ def evaluate(
             if len(sets) > 1:
                 row["ρ knowledge, all"] = _correlation(own, every[reference], list(sets))
         row["parameters"] = sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else None
-        row["µs/example"] = times[name]
+        row["µs/example"] = times.get(name)
         rows[name] = row
     return Evaluation(rows, every)
 

@@ -1,7 +1,8 @@
 """Blocks and reference networks, no training logic. Networks keep their `settings`: a student can be rebuilt."""
 
 from solera.nn.convnet import ConvNet
+from solera.nn.default import network_for
 from solera.nn.mlp import MLP
 from solera.nn.standardize import Standardize
 
-__all__ = ["MLP", "ConvNet", "Standardize"]
+__all__ = ["MLP", "ConvNet", "Standardize", "network_for"]

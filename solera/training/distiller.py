@@ -12,6 +12,7 @@ from solera.core.batch import Batches
 from solera.distributions.base import Prediction
 from solera.methods.base import Method
 from solera.methods.proxy_dirichlet import ProxyDirichlet
+from solera.nn.default import network_for
 from solera.teachers.adapters.arrays import Predictions
 from solera.teachers.base import Teacher
 from solera.training.distill import distill
@@ -20,11 +21,14 @@ from solera.training.student import Student
 
 
 class Distiller:
-    """Distils on arrays in memory. Holds out a part of the examples to pick the best epoch."""
+    """Distils on arrays in memory. Holds out a part of the examples to pick the best epoch.
+
+    Without a `model`, rows get a standardising MLP and images a small convnet.
+    """
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | None = None,
         method: Method | None = None,
         training: Training | None = None,
         *,
@@ -48,7 +52,9 @@ class Distiller:
         batches, held = Batches(x, y, auxiliary=extra, batch_size=self.batch_size), None
         if self.validation_fraction:
             batches, held = batches.split(self.validation_fraction, self.training.seed)
-        model = copy.deepcopy(self.model)
+        with torch.no_grad():
+            classes = teacher(batches.all.take(slice(0, 1))).mean.shape[-1]
+        model = network_for(batches.all.inputs, classes) if self.model is None else copy.deepcopy(self.model)
         self.student_: Student = distill(
             teacher, model, batches, self.method, self.training, validation=held, folder=self.folder
         )

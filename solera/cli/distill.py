@@ -1,0 +1,44 @@
+"""`solera distill`: for people who bring arrays."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLE = (
+    "Example: solera distill --members preds.npy --inputs x.npy --labels y.npy --method proxy-dirichlet --out student"
+)
+
+
+def distill(
+    members: Annotated[
+        list[Path],
+        typer.Option(help="Member predictions: (N, M, K) or (M, N, K) probabilities; or one file (N, K) per member."),
+    ],
+    inputs: Annotated[
+        Path, typer.Option(help="The inputs they were made for: .npy, rows (N, D) or images (N, C, H, W).")
+    ],
+    out: Annotated[Path, typer.Option(help="Where the student goes; the same command goes on if it was stopped.")],
+    labels: Annotated[Path | None, typer.Option(help="True classes, .npy (N,): needed for the table.")] = None,
+    method: Annotated[str, typer.Option(help="end, end2 or proxy-dirichlet.")] = "proxy-dirichlet",
+    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 100,
+    label_weight: Annotated[float, typer.Option(help="Share of the loss that comes from the labels, 0 to 1.")] = 0.0,
+    held_out: Annotated[float, typer.Option(help="Fraction of the examples kept for the table.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Decides the split, the initial weights and the order.")] = 0,
+) -> None:
+    """Distil an array of member predictions into one student, and compare the two on examples it has not seen."""
+    from solera.cli.run import carry_out
+    from solera.recipes.arrays import Arrays
+
+    recipe = Arrays(
+        seed=seed,
+        members=tuple(str(path) for path in members),
+        inputs=str(inputs),
+        labels=str(labels) if labels else "",
+        method=method,
+        epochs=epochs,
+        label_weight=label_weight,
+        held_out=held_out,
+    )
+    carry_out(recipe, out)
+    print(f"\nThe student is in {out}. Next, in Python: solera.Student.load('{out}').predict(inputs).knowledge")

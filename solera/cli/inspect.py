@@ -1,0 +1,98 @@
+"""`solera inspect PATH`: what is this folder or file, and is it whole?"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+EXAMPLE = "Example: solera inspect solera-demo/students/Proxy"
+
+
+def inspect(
+    path: Annotated[Path, typer.Argument(help="A transfer set, a student, a checkpoint or the folder of a run.")],
+) -> None:
+    """Explain any artefact: what it is, what made it, how large it is, and whether every checksum holds."""
+    from solera.core.errors import DamagedFileError
+
+    for name, explain in (("manifest.json", _transfer_set), ("config.json", _student), ("settings.json", _run)):
+        if (path / name).is_file():
+            for key, value in explain(path).items():
+                print(f"{key:>12}  {value}")
+            return
+    if path.name == "checkpoint.safetensors" and path.is_file():
+        for key, value in _checkpoint(path).items():
+            print(f"{key:>12}  {value}")
+        return
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    raise DamagedFileError(
+        f"{path} is nothing Solera made: there is no manifest.json (transfer set), config.json (student) or "
+        "settings.json (run) in it"
+    )
+
+
+def _size(path: Path) -> str:
+    total = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return f"{total:,} bytes"
+
+
+def _transfer_set(path: Path) -> dict[str, Any]:
+    from solera.teachers import TransferSet
+
+    found = TransferSet(path)
+    rows = sum(int(shard["lengths"].sum()) for shard in found.shards)
+    row = sum(c.nbytes for s in found.shards for n, c in s.items()) / max(1, rows)
+    return {
+        "what": "transfer set: an ensemble's predictions, remembered",
+        "codec": found.manifest["codec"],
+        "members": f"{found.members} ({', '.join(found.fingerprints[:3])}{', …' if found.members > 3 else ''})",
+        "classes": f"{found.classes:,}",
+        "examples": f"{len(found):,}",
+        "rows": f"{rows:,} {'tokens' if found.manifest['tokens'] else 'examples'}, {row:.1f} bytes each",
+        "labels": found.manifest["labels"] or "not recorded",
+        "size": f"{_size(path)} in {len(found.shards)} shards, every checksum right",
+        "written by": f"solera {found.manifest['solera']}",
+    }
+
+
+def _student(path: Path) -> dict[str, Any]:
+    from solera.core.disk import read_manifest, require_checksum
+    from solera.training.student import KIND, VERSION
+
+    config = read_manifest(path / "config.json", KIND, VERSION)
+    require_checksum(path / "model.safetensors", config["weights"]["sha256"])
+    return {
+        "what": "student: one network and what its outputs mean",
+        "method": f"{config['method']['name']} {config['method']['settings']}",
+        "network": f"{config['network']['name']} {config['network'].get('settings', '(your own class)')}",
+        "labels": config["labels"] or "not recorded",
+        "size": f"{_size(path)}, checksum right",
+        "written by": f"solera {config['solera']}",
+        "load it": f"solera.Student.load('{path}')",
+    }
+
+
+def _checkpoint(path: Path) -> dict[str, Any]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        state = json.loads(file.metadata()["state"])
+    last = state["history"][-1] if state["history"] else {}
+    return {
+        "what": "checkpoint: a training that can go on",
+        "epochs": f"{state['epoch']} done, step {state['step']} of the next",
+        "last": ", ".join(f"{k} {v:.6g}" for k, v in last.items()) or "nothing yet",
+        "best": state["best"],
+    }
+
+
+def _run(path: Path) -> dict[str, Any]:
+    settings = json.loads((path / "settings.json").read_text())
+    finished = (path / "results.md").is_file()
+    return {
+        "what": f"run of {settings.pop('recipe', 'a recipe')}",
+        "settings": ", ".join(f"{k}={v}" for k, v in settings.items()),
+        "finished": f"yes, see {path / 'results.md'}" if finished else "no: the same command goes on",
+        "size": _size(path),
+    }
