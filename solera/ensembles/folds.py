@@ -37,23 +37,32 @@ def fold_ids(examples: int, folds: int, seed: int = 0, labels: Int[Tensor, " _"]
     return ids
 
 
-def bag_rows(examples: int, members: int, seed: int = 0) -> tuple[list[Int[Tensor, " N"]], Bool[Tensor, "N M"]]:
-    """Each member's bootstrap sample of the rows (as many as there are, with repeats), and which rows it saw.
-
-    A member misses a row with probability (1 − 1/N)^N ≈ 1/e, so about 0.63^M of the rows are in every bag.
-    """
-    if examples < 1 or members < 1:
-        raise ValueError(f"bags need at least one example and one member, got {examples} and {members}")
-    rows = [torch.randint(examples, (examples,), generator=generator(seed, "bag", m)) for m in range(members)]
-    return [r.sort().values for r in rows], saw_mask(torch.arange(examples), rows)
-
-
 def saw_mask(index: Int[Tensor, " N"], rows: Sequence[Int[Tensor, " _"]]) -> Bool[Tensor, "E M"]:
     """saw[i, m]: member m was trained on the example of index i. Indices that are not there were seen by none."""
     saw = torch.zeros(int(index.max()) + 1, len(rows), dtype=torch.bool)
     for number, mine in enumerate(rows):
         saw[index[mine], number] = True
     return saw
+
+
+def bag_rows(examples: int, members: int, seed: int = 0) -> tuple[list[Int[Tensor, " N"]], Bool[Tensor, "N M"]]:
+    """Each member's bootstrap sample of the rows (as many as there are, with repeats), and which rows it saw.
+
+    A member misses a row with probability (1 − 1/N)^N ≈ 1/e. The 0.63^M of the rows that are in every bag, for which
+    nobody could speak out of bag, are taken out of one bag each, and rows of that bag repeated in their place.
+    """
+    if examples < 1 or members < 1:
+        raise ValueError(f"bags need at least one example and one member, got {examples} and {members}")
+    rows = [torch.randint(examples, (examples,), generator=generator(seed, "bag", m)) for m in range(members)]
+    everywhere = saw_mask(torch.arange(examples), rows).all(1).nonzero().squeeze(1)
+    left_out = torch.randint(members, everywhere.shape, generator=generator(seed, "left out"))
+    for number, mine in enumerate(rows):
+        gone = torch.isin(mine, everywhere[left_out == number])
+        kept = mine[~gone]
+        if len(kept):  # a bag must hold something
+            again = torch.randint(len(kept), (int(gone.sum()),), generator=generator(seed, "again", number))
+            mine[gone] = kept[again]
+    return [mine.sort().values for mine in rows], saw_mask(torch.arange(examples), rows)
 
 
 def _train_each(
@@ -85,10 +94,11 @@ def train_folds(
     repeats: int = 1,
     folder: str | Path | None = None,
 ) -> Ensemble:
-    """Trains `folds · repeats` networks, each on all examples but its fold: M/k members are new to any one example.
+    """Trains `folds · repeats` networks, each on all examples but one fold; each repeat deals the folds out afresh.
 
-    Folds are stratified where every example has one class as its label; each repeat deals the examples out afresh.
-    With a folder, a killed run goes on where it was.
+    To any one example `repeats` members are new. With one, nobody can disagree about it: to distil knowledge on these
+    very examples, repeat, or bag. Folds are stratified where an example's label is one class. With a folder, a killed
+    run goes on where it was.
     """
     if repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {repeats}")
@@ -109,7 +119,7 @@ def train_bags(
     *,
     folder: str | Path | None = None,
 ) -> Ensemble:
-    """Bagging (Breiman, 1996): trains `members` networks, each on its own bootstrap sample of the examples.
+    """Bagging (Breiman, 1996): trains `members` networks, each on its bootstrap sample of the examples (`bag_rows`).
 
     With a folder, a killed run goes on where it was.
     """

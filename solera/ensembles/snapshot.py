@@ -1,4 +1,4 @@
-"""Snapshot ensembles: one training, a member per warm restart (SGDR, Loshchilov and Hutter, 2017; Huang et al., 2017)."""
+"""Snapshot ensembles (Huang et al., 2017): one training with warm restarts (SGDR), one member per cycle."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +23,7 @@ def train_snapshots(
 ) -> Ensemble:
     """Trains one network for `training.epochs` in all, in `members` cycles, and keeps a copy at the end of each.
 
+    The first cycle makes a member too, so `training.epochs / members` must be enough to learn the task from nothing.
     In a cycle of S steps the rate falls as lr·(1 + cos(π·s/(S − 1)))/2, whatever `training.schedule` says. The next one
     starts at `lr` again, from these weights and with a new optimiser: SGDR restarts the rate alone, but so a cycle
     depends on nothing but the weights before it. With a folder, a killed run goes on where it was.

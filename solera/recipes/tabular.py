@@ -98,8 +98,8 @@ class Tabular(Recipe):
 
 NOTE = (
     "In sample, every member answers for rows it was trained on, where it is surer than it has a right to be; out of "
-    "fold, a row's targets come only from the members that did not see it. Latency: one row at a time, p50 and p95 of 200 "
-    "calls of `predict`, in turns."
+    "fold, a row's targets come only from the members that did not see it. Latency: one row at a time, p50 and p95 of "
+    "200 calls of `predict`, in turns."
 )
 
 
