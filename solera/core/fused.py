@@ -86,4 +86,5 @@ def fused(kernel: Kernel, logits: Float[Tensor, "*batch K"], *columns: Tensor) -
     """The kernel's loss over any batch axes; the gradient flows to the logits, the columns are held constant."""
     if logits.dtype not in (torch.float32, torch.float64):
         logits = logits.float()
-    return _Fused.apply(kernel, logits, *(column.detach().to(logits.dtype) for column in columns))
+    same = (c.detach().to(logits.dtype) if c.is_floating_point() else c for c in columns)
+    return _Fused.apply(kernel, logits, *same)

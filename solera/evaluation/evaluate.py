@@ -130,4 +130,6 @@ def _correlation(own: dict[str, Columns], reference: dict[str, Columns], sets: l
     if "knowledge" not in own["test"] or "knowledge" not in reference["test"]:
         return None
     a, b = (np.concatenate([side[key]["knowledge"] for key in sets]) for side in (own, reference))
-    return metrics.rank_correlation(a, b)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # one member has no knowledge to rank: a dash in the table
+        return metrics.rank_correlation(a, b)

@@ -34,26 +34,28 @@ def smoothed_log_mean(
 def _negative_log_likelihood(z: Tensor, log_mean: Tensor) -> tuple[Tensor, Tensor]:
     """−[lnΓ(α₀) − Σ lnΓ(α_k) + Σ (α_k − 1)·ℓ_k] for α = e^z, and its gradient α_k·(ψ(α_k) − ψ(α₀) − ℓ_k).
 
-    α·ln α of the gamma functions is joined with α·ℓ into α·(ln m_k − ℓ_k), m = α/α₀, before anything is multiplied.
-    With u = 1/(1 + α), s = α·u: lnΓ(α) = α·ln α − α + α·b + ½·ln(1 + α) − ln α + s·G, b = ln(1 + α) − ln α, and
-    α·ψ(α) = α·ln α − 1 + α·b + s·D.
+    With u = 1/(1 + α), s = α·u and b = ln(1 + α) − ln α: lnΓ(α) = α·(ln α − 1 + b) + ½ ln(1 + α) − ln α + s·G and
+    α·ψ(α) = α·(ln α + b) − 1 + s·D. Their α·ln α is joined with α·ℓ into α·(ln m_k − ℓ_k), m = α/α₀, before anything
+    is multiplied.
     """
     top = z.amax(-1, keepdim=True)
+    share = (z - top).exp()
+    size = share.sum(-1, keepdim=True, dtype=torch.float64)
+    log_size = (size - 1).log1p()  # relatively exact even where one class has nearly everything
     a = z.exp()
     u = (1 + a).reciprocal()
     s = a * u
     smaller, positive = torch.minimum(u, s), z.clamp(min=0)
     beyond = smaller * logarithm_remainder(smaller)  # ln(1 + α) = positive + beyond
-    a0 = a.sum(-1, keepdim=True, dtype=torch.float64)
-    log_size = (a0 / a.amax(-1, keepdim=True) - 1).log1p()  # relatively exact where one class has nearly everything
     gap = a * ((z - top) - log_size.to(z.dtype) - log_mean) + a * (positive - z + beyond)
     loss = (gap + 0.5 * (positive + beyond) - z + log_mean).sum(-1) + (s * lgamma_remainder(u)).sum(-1)
 
+    a0 = top.double().exp() * size
     u0 = (1 + a0).reciprocal().to(z.dtype)
     s0, beyond0, log_a0 = 1 - u0, a0.reciprocal().log1p(), top + log_size
     edge = (a0 + 0.5) * beyond0 - 0.5 * log_a0 + s0 * lgamma_remainder(u0)
     excess0 = a0 * beyond0 - 1 + s0 * digamma_remainder(u0)
-    gradient = gap + s * digamma_remainder(u) - 1 - a * (excess0 / a0).to(z.dtype)
+    gradient = gap + s * digamma_remainder(u) - 1 - share * (excess0 / size).to(z.dtype)
     return (loss - edge.squeeze(-1)).to(z.dtype), gradient
 
 

@@ -14,6 +14,7 @@ from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.dirichlet import Dirichlet
 from solera.distributions.mixture import Mixture
+from solera.distributions.summary import TopK
 from solera.methods.base import Method
 
 Match = Literal["rmi", "epkl"]
@@ -21,11 +22,11 @@ Match = Literal["rmi", "epkl"]
 SMALLEST_SPREAD = 1e-8  # nats: members closer than this count as this far apart, which caps the precision
 
 
-def _precision(targets: Targets, match: Match) -> Float[Tensor, "*batch"]:
+def _precision(targets: Targets, match: Match, classes: int) -> Float[Tensor, "*batch"]:
     if match not in ("rmi", "epkl"):
         raise ValueError(f"match must be 'rmi' or 'epkl', got {match!r}")
     spread = 2 * targets.rmi if match == "rmi" else targets.epkl
-    return (targets.mean.shape[-1] - 1) / spread.clamp(min=SMALLEST_SPREAD)
+    return (classes - 1) / spread.clamp(min=SMALLEST_SPREAD)
 
 
 def proxy_precision(
@@ -35,7 +36,7 @@ def proxy_precision(
 
     Never above (K − 1)·10⁸: identical members have no spread at all.
     """
-    return _precision(Mixture(Categorical(members), weights), match)
+    return _precision(Mixture(Categorical(members), weights), match, members.shape[-1])
 
 
 def _reverse_kl(z: Tensor, mean: Tensor, divisor: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,17 +68,50 @@ def _reverse_kl(z: Tensor, mean: Tensor, divisor: Tensor) -> tuple[Tensor, Tenso
     edge = (1 - u0) * lgamma_remainder(rounded) - flat
     prior = (classes - 0.5) * (size / classes).log1p() + edge - s0 * digamma0 + spread
     level = a0.log() - top.squeeze(-1) + u0 * digamma0
-    loss = surprise + level * mean.sum(-1) + prior / divisor
+    loss = surprise + level + prior / divisor  # p̄ sums to one
 
     pull = u0 * (1 + u0 * tail0 + (classes - s0 * tail0) / divisor)  # ψ₁(α₀) − w₀/b
-    share = divisor.reciprocal().unsqueeze(-1)
-    gradient = e * pull.to(z.dtype).unsqueeze(-1) - s * (mean + share + trigamma_tail(u) * (weight - s * share))
+    inverse = divisor.reciprocal().unsqueeze(-1)
+    gradient = e * pull.to(z.dtype).unsqueeze(-1) - s * (mean + inverse + trigamma_tail(u) * (weight - s * inverse))
     return loss.to(z.dtype), gradient
 
 
+def _sparse_reverse_kl(
+    z: Tensor, indices: Tensor, excess: Tensor, rest: Tensor, divisor: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The same for p̄ = `rest` everywhere, plus `excess` at the kept classes: no row of targets is ever built."""
+    loss, gradient = _reverse_kl(z, rest.unsqueeze(-1), divisor)
+    kept = z.gather(-1, indices)
+    top = z.amax(-1, keepdim=True).clamp(min=0)
+    e = kept.exp()
+    u = (1 + e).reciprocal()
+    s = e * u
+    smaller = torch.minimum(u, s)
+    beyond = smaller * logarithm_remainder(smaller)
+    loss = loss + (excess * (top - kept.clamp(min=0) - beyond - u * digamma_remainder(u))).sum(-1)
+    return loss, gradient.scatter_add(-1, indices, -excess * s * (1 + u * trigamma_tail(u)))
+
+
+def dense_proxy_loss(
+    logits: Float[Tensor, "*batch K"], mean: Float[Tensor, "*batch K"], divisor: Float[Tensor, "*batch"]
+) -> Float[Tensor, "*batch"]:
+    """The loss against a target given by its mean (which sums to one) and the divisor b."""
+    return fused(_reverse_kl, logits, mean, divisor)
+
+
+def sparse_proxy_loss(
+    logits: Float[Tensor, "*batch K"], targets: TopK, divisor: Float[Tensor, "*batch"]
+) -> Float[Tensor, "*batch"]:
+    """`dense_proxy_loss` against the spread mean of these targets, exactly, from their kept classes alone."""
+    excess = targets.probs - targets.rest.unsqueeze(-1)
+    return fused(_sparse_reverse_kl, logits, targets.indices, excess, targets.rest, divisor)
+
+
 def _loss(logits: Tensor, targets: Targets, match: Match, as_released: bool) -> Float[Tensor, "*batch"]:
-    divisor = _precision(targets, match) + (logits.shape[-1] if as_released else 0)
-    return fused(_reverse_kl, logits, targets.mean, divisor)
+    divisor = _precision(targets, match, logits.shape[-1]) + (logits.shape[-1] if as_released else 0)
+    if isinstance(targets, TopK):
+        return sparse_proxy_loss(logits, targets, divisor)
+    return dense_proxy_loss(logits, targets.mean, divisor)
 
 
 def proxy_dirichlet_loss(

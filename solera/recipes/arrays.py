@@ -71,8 +71,7 @@ class Arrays(Recipe):
             raise ValueError("members=PREDICTIONS and inputs=ARRAY are needed: see solera distill --help")
         method, x = method_named(self.method), as_inputs(load_array(self.inputs))
         require_finite("inputs", x)
-        files = [load_array(path) for path in self.members]
-        teacher = Predictions(files[0] if len(files) == 1 else np.stack(files, 1), examples=len(x))
+        teacher = Predictions(self.members[0] if len(self.members) == 1 else list(self.members), examples=len(x))
         classes = teacher.logits.shape[-1]
         y = torch.as_tensor(load_array(self.labels)).long() if self.labels else None
         if y is not None:

@@ -13,8 +13,9 @@ from solera.distributions.base import Prediction
 from solera.methods.base import Method
 from solera.methods.proxy_dirichlet import ProxyDirichlet
 from solera.nn.default import network_for
-from solera.teachers.adapters.arrays import Predictions
+from solera.teachers.adapters import Predictions, is_model
 from solera.teachers.base import Teacher
+from solera.teachers.ensemble import Ensemble
 from solera.training.distill import distill
 from solera.training.settings import Training
 from solera.training.student import Student
@@ -40,13 +41,13 @@ class Distiller:
         self.batch_size, self.validation_fraction, self.folder = batch_size, validation_fraction, folder
 
     def fit(self, ensemble: Any, inputs: Any, labels: Any = None, auxiliary: Any = None) -> "Distiller":
-        """`ensemble`: a teacher, or an array of its members' predictions `(examples, members, classes)`.
+        """`ensemble`: a teacher, a list of models, or its members' predictions `(examples, members, classes)`.
 
         Labels are needed only where `training.label_weight` mixes them in. Auxiliary inputs need a live ensemble.
         """
         x, extra = as_inputs(inputs), None if auxiliary is None else as_inputs(auxiliary)
         y = None if labels is None else torch.as_tensor(np.asarray(labels))
-        teacher = ensemble if isinstance(ensemble, Teacher) else Predictions(ensemble, examples=len(x))
+        teacher = as_teacher(ensemble, len(x))
         if extra is not None and not teacher.live:
             raise ValueError("remembered predictions know nothing of auxiliary inputs: pass the live Ensemble")
         batches, held = Batches(x, y, auxiliary=extra, batch_size=self.batch_size), None
@@ -69,6 +70,15 @@ class Distiller:
     def predict_proba(self, inputs: Any) -> np.ndarray:
         """Class probabilities, as scikit-learn gives them."""
         return self.predict(inputs).mean.cpu().numpy()
+
+
+def as_teacher(ensemble: Any, examples: int) -> Teacher:
+    """A teacher as it is; models as an `Ensemble`; anything else as an array of predictions."""
+    if isinstance(ensemble, Teacher):
+        return ensemble
+    if isinstance(ensemble, (list, tuple)) and all(is_model(model) for model in ensemble):
+        return Ensemble(ensemble)
+    return Predictions(ensemble, examples=examples)
 
 
 def as_inputs(inputs: Any) -> Tensor:

@@ -54,7 +54,11 @@ def test_ctrl_c_leaves_a_run_that_goes_on_and_says_so(tmp_path):
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("arguments", [[], ["demo"], ["run"], *(["run", name] for name in names())], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["demo"], ["capture"], ["distill"], ["inspect"], ["run"], *(["run", name] for name in names())],
+    ids=str,
+)
 def test_every_help_ends_with_an_example(arguments):
     done = solera(*arguments, "--help")
     assert done.returncode == 0
@@ -91,3 +95,49 @@ def test_errors_are_one_line(tmp_path):
     assert done.stderr.startswith("solera: ")
     assert len(done.stderr.strip().splitlines()) == 1
     assert os.fspath(tmp_path) in done.stderr
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    """Predictions of three real forests."""
+    import numpy as np
+    from sklearn.datasets import load_iris
+    from sklearn.ensemble import RandomForestClassifier
+
+    x, y = load_iris(return_X_y=True)
+    forests = [RandomForestClassifier(10, random_state=i).fit(x[::2], y[::2]) for i in range(3)]
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    np.save(tmp_path / "preds.npy", np.stack([f.predict_proba(x) for f in forests]))
+    return tmp_path
+
+
+def test_arrays_in_one_student_out(arrays):
+    brought = ["--members", "preds.npy", "--inputs", "x.npy"]
+    done = solera("distill", *brought, "--labels", "y.npy", "--epochs", "5", "--out", "student", cwd=arrays)
+    assert done.returncode == 0, done.stderr
+    assert "| student |" in done.stdout
+    student = Student.load(arrays / "student")
+    assert student.predict(torch.zeros(2, 4)).mean.shape == (2, 3)
+    assert "checksum right" in solera("inspect", "student", cwd=arrays).stdout
+
+    done = solera("capture", *brought, "--codec", "top_k", "--keep", "2", "--out", "kept", cwd=arrays)
+    assert done.returncode == 0, done.stderr
+    assert "bytes" in done.stderr
+    assert "every checksum right" in solera("capture", *brought, "--out", "kept", "--verify", cwd=arrays).stdout
+    assert "150 examples" in solera("inspect", "kept", cwd=arrays).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--members", "no.npy"], "no.npy"),
+        (["--members", "x.npy"], "x.npy"),
+        (["--members", "preds.npy", "--method", "magic"], "there is no method 'magic': choose among end, end2"),
+    ],
+)
+def test_bad_arrays_are_refused_in_one_line(arrays, arguments, message):
+    done = solera("distill", *arguments, "--inputs", "x.npy", "--out", "student", cwd=arrays)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

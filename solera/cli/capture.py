@@ -1,0 +1,47 @@
+"""`solera capture`: remember what models say, on disk."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLE = "Example: solera capture --members a.onnx --members b.onnx --inputs x.npy --codec top_k --out transfer-set"
+
+
+def capture(
+    members: Annotated[
+        list[Path], typer.Option(help="ONNX models, one --members each; or their predictions, as for solera distill.")
+    ],
+    inputs: Annotated[Path, typer.Option(help="What to ask them about: .npy, first axis the examples.")],
+    out: Annotated[Path, typer.Option(help="The folder of the transfer set; the same command goes on, or appends.")],
+    codec: Annotated[str, typer.Option(help="dense (every member), mean, or top_k.")] = "dense",
+    keep: Annotated[int, typer.Option(help="top_k: how many classes to keep.")] = 64,
+    batch_size: Annotated[int, typer.Option(help="Examples asked about at once.")] = 256,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Re-read every checksum, compare a sample with the live teacher.")
+    ] = False,
+) -> None:
+    """Ask every member once about every input and keep the answers: checksummed, resumable after a kill."""
+    from solera.core.batch import Batches
+    from solera.recipes.arrays import load_array
+    from solera.teachers import Ensemble, TopKCodec, TransferSet
+    from solera.teachers import capture as remember
+    from solera.teachers import verify as compare
+    from solera.teachers.adapters import Predictions
+    from solera.training.distiller import as_inputs
+
+    x = as_inputs(load_array(str(inputs)))
+    models = all(path.suffix == ".onnx" for path in members)
+    given = members[0] if len(members) == 1 else members
+    teacher = Ensemble(members) if models else Predictions(given, examples=len(x))
+    batches = Batches(x, batch_size=batch_size)
+    if verify:
+        kept = TransferSet(out, teacher=teacher)
+        worst = compare(kept, teacher, batches)
+        print(
+            f"{out}: {len(kept)} examples, every checksum right; largest difference of a mean probability {worst:.2e}"
+        )
+        return
+    kept = remember(teacher, batches, out, TopKCodec(keep) if codec == "top_k" else codec)
+    print(f"{out}: {len(kept)} examples by {kept.members} members over {kept.classes} classes")
+    print(f"Next: solera inspect {out}, or in Python solera.distill(solera.TransferSet('{out}'), ...)")
