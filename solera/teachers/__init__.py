@@ -1,9 +1,19 @@
 """Who answers for the ensemble: live models, or a memory of them."""
 
-from solera.teachers.base import Teacher
+from solera.teachers.base import Teacher, saw_from_folds
 from solera.teachers.capture import capture, verify
 from solera.teachers.codecs import DenseCodec, MeanCodec, TopKCodec
 from solera.teachers.ensemble import Ensemble
 from solera.teachers.transfer_set import TransferSet
 
-__all__ = ["DenseCodec", "Ensemble", "MeanCodec", "Teacher", "TopKCodec", "TransferSet", "capture", "verify"]
+__all__ = [
+    "DenseCodec",
+    "Ensemble",
+    "MeanCodec",
+    "Teacher",
+    "TopKCodec",
+    "TransferSet",
+    "capture",
+    "saw_from_folds",
+    "verify",
+]

@@ -1,11 +1,11 @@
 """Who answers for the ensemble: the models themselves, or a memory of them."""
 
 import hashlib
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from solera.core.batch import Batch, tensors_in
@@ -79,3 +79,67 @@ def stack_members(logits: list[Float[Tensor, "*batch K"]]) -> Float[Tensor, "*ba
                 f"{tuple(member.shape)}: every member must give logits over the same classes"
             )
     return torch.stack(logits, dim=-2)
+
+
+def as_saw(saw: Any, members: int, examples: int | None = None) -> Bool[Tensor, "N M"] | None:
+    """A mask of who was trained on what, once its shape and kind are right."""
+    if saw is None:
+        return None
+    saw = torch.as_tensor(saw).cpu()
+    if saw.dtype != torch.bool:
+        raise ValueError(
+            f"saw must hold true and false, got {saw.dtype}: saw[i, m] says if member m trained on example i"
+        )
+    if saw.ndim != 2 or saw.shape[1] != members or examples not in (None, len(saw)):
+        wanted = f"({'examples' if examples is None else examples}, {members})"
+        raise ValueError(
+            f"saw must have the shape {wanted}, one row per example and one column per member, got {tuple(saw.shape)}"
+        )
+    return saw
+
+
+def member_weights(saw: Bool[Tensor, "N M"] | None, index: Int[Tensor, " B"]) -> Float[Tensor, "B M"] | None:
+    """How much each member counts for these examples: those that did not see one share it evenly.
+
+    An example past the end of the mask is new to all of them.
+    """
+    if saw is None:
+        return None
+    index = index.cpu()
+    unseen = torch.ones(len(index), saw.shape[1], dtype=torch.bool)
+    known = index < len(saw)
+    unseen[known] = ~saw[index[known]]
+    count = unseen.sum(1, keepdim=True)
+    if (count == 0).any():
+        example = int(index[(count == 0).squeeze(1)][0])
+        raise ValueError(
+            f"all {saw.shape[1]} members were trained on example {example} ({int(saw.all(1).sum())} examples are like "
+            "that), so none can speak for it out of fold: leave such examples out (saw.all(1) marks them), or add a "
+            "member that was trained without them"
+        )
+    return unseen.float() / count
+
+
+def with_mask(fingerprints: list[str], saw: Bool[Tensor, "N M"] | None) -> list[str]:
+    """The members' fingerprints; where each may speak is part of them, because it decides what they teach."""
+    if saw is None:
+        return fingerprints
+    return [fingerprint({"saw": saw[:, number]}, name) for number, name in enumerate(fingerprints)]
+
+
+def saw_from_folds(folds: Int[Tensor, " N"] | Int[np.ndarray, " N"], members: int | None = None) -> Bool[Tensor, "N M"]:
+    """The mask of k-fold members: member m was trained on every example but those of fold m.
+
+    With one member per fold a held-out example has one voice, so its knowledge uncertainty is 0 and no student can
+    learn any. Keep several: repeat with other folds, `torch.cat([saw_from_folds(f) for f in repeats], 1)`, train
+    several seeds per fold, `saw_from_folds(folds).repeat_interleave(seeds, 1)`, or use bagging.
+    """
+    folds = torch.as_tensor(folds)
+    members = int(folds.max()) + 1 if members is None else members
+    wrong = (folds < 0) | (folds >= members)
+    if wrong.any():
+        raise ValueError(
+            f"fold ids must lie between 0 and {members - 1} for {members} members, example "
+            f"{int(wrong.nonzero()[0])} has {int(folds[wrong][0])}"
+        )
+    return folds[:, None] != torch.arange(members)

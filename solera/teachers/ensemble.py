@@ -1,30 +1,76 @@
 """A live ensemble."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from solera.core.batch import Batch, map_tensors, tensors_in
 from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Mixture
-from solera.teachers.base import fingerprint, stack_members
+from solera.teachers.adapters import Adapter, Function, Predictions, adapt, is_model
+from solera.teachers.adapters.labels import Names, align, class_names
+from solera.teachers.adapters.probabilities import require_logits
+from solera.teachers.base import Teacher, as_saw, fingerprint, member_weights, stack_members, with_mask
+
+
+def _adapted(models: Iterable[Any]) -> list[nn.Module]:
+    if isinstance(models, str) or not isinstance(models, (Sequence, nn.ModuleList)):
+        raise TypeError(f"an ensemble takes a list of models, got a {type(models).__name__}: put it into a list")
+    if not len(models):
+        raise ValueError("an ensemble needs at least one model, got none")
+    adapted = []
+    for number, model in enumerate(models):
+        try:
+            adapted.append(adapt(model))
+        except TypeError as error:
+            raise TypeError(f"member {number}: {error}") from error
+    return adapted
+
+
+def _class_names(model: nn.Module) -> list[str] | None:
+    """The names of a member's columns, where it carries a list of them as `classes`."""
+    found = getattr(model, "classes", None)
+    return class_names(found) if isinstance(found, (list, tuple)) else None
+
+
+def _fingerprint(model: nn.Module, order: list[int] | None) -> str:
+    """A member's own; columns in another order make it another member."""
+    if isinstance(model, Adapter):
+        own = model.fingerprint
+    else:
+        own = fingerprint(dict(model.state_dict()), type(model).__name__)
+    return own if order is None else hashlib.sha256(f"{own}{order}".encode()).hexdigest()[:16]
 
 
 class Ensemble(nn.Module):
-    """Several torch modules that answer the same question; each gives logits `[*batch, K]`."""
+    """Several models that answer the same question, of any kinds that `adapters.adapt` knows, mixed as you like.
+
+    Torch modules and functions give logits `[*batch, K]`. Members that carry class names have their columns put into
+    the order of `labels`, or else of the first member with names; members without names must have that order already.
+
+    `saw[i, m]` is true where member m was trained on example i, the example with that index in the batches
+    (`saw_from_folds` makes it from folds): there it does not count. Examples past its end, and all inputs of `predict`,
+    are new to every member, so batches of test data must not bear the indices of training examples.
+    """
 
     live = True
 
-    def __init__(self, models: Sequence[nn.Module]) -> None:
+    def __init__(self, models: Iterable[Any], saw: Any = None, labels: Names | None = None) -> None:
         super().__init__()
-        if not models:
-            raise ValueError("an ensemble needs at least one model, got none")
-        for number, model in enumerate(models):
-            if not isinstance(model, nn.Module):
-                raise TypeError(f"member {number} is a {type(model).__name__}, not a torch module")
-        self.models = nn.ModuleList(models).eval().requires_grad_(False)
+        adapted = _adapted(models)
+        self.models = nn.ModuleList(adapted).eval().requires_grad_(False)
+        self.labels, self._orders = align([_class_names(model) for model in adapted], labels)
+        self.saw = as_saw(saw, len(adapted))
+        # their answers are taken for logits because nobody said otherwise: the first ones are looked at
+        self._assumed = {
+            number
+            for number, (given, model) in enumerate(zip(models, adapted, strict=True))
+            if not isinstance(given, Adapter) and (model is given or isinstance(model, Function))
+        }
 
     @property
     def members(self) -> int:
@@ -32,13 +78,39 @@ class Ensemble(nn.Module):
 
     @property
     def fingerprints(self) -> list[str]:
-        return [fingerprint(dict(m.state_dict()), type(m).__name__) for m in self.models]
+        own = [_fingerprint(model, order) for model, order in zip(self.models, self._orders, strict=True)]
+        return with_mask(own, self.saw)
 
     def check(self, batch: Batch) -> None:
-        """A live teacher answers for anything."""
+        """A live teacher answers for anything but an example that every member was trained on."""
+        member_weights(self.saw, batch.index)
+
+    def _ask(self, number: int, inputs: Any) -> Float[Tensor, "*batch K"]:
+        """One member's logits, in the order of the labels."""
+        model, order = self.models[number], self._orders[number]
+        answer, who = model(inputs), f"member {number} ({type(model).__name__})"
+        if not isinstance(answer, Tensor) or not answer.is_floating_point():
+            raise TypeError(f"{who} must answer with a tensor of logits, got a {type(answer).__name__}")
+        if self.labels is not None and answer.shape[-1] != len(self.labels):
+            raise ValueError(
+                f"{who} answers {tuple(answer.shape)}, but there are {len(self.labels)} labels: {self.labels}"
+            )
+        if number in self._assumed:
+            require_logits(answer, who)
+            self._assumed.discard(number)
+        return answer if order is None else answer[..., order]
+
+    def logits(self, inputs: Any) -> Float[Tensor, "*batch M K"]:
+        """What every member says, whatever it was trained on."""
+        return stack_members([self._ask(number, inputs) for number in range(self.members)])
 
     def forward(self, batch: Batch) -> Mixture:
-        return Mixture(Categorical(stack_members([model(batch.inputs) for model in self.models])))
+        weights = member_weights(self.saw, batch.index)
+        logits = self.logits(batch.inputs)
+        if weights is not None:
+            weights = weights.reshape(len(weights), *[1] * (logits.ndim - 3), self.members)
+            weights = weights.to(logits).expand(logits.shape[:-1])
+        return Mixture(Categorical(logits), weights)
 
     @torch.no_grad()
     def predict(self, inputs: Any, batch_size: int = 1024) -> Mixture:
@@ -47,6 +119,18 @@ class Ensemble(nn.Module):
         parts = []
         for start in range(0, size, batch_size):
             rows = slice(start, start + batch_size)
-            part = map_tensors(lambda t: t[rows], inputs)  # noqa: B023
-            parts.append(self(Batch(part, torch.arange(size)[rows])).members.logits)
+            parts.append(self.logits(map_tensors(lambda t: t[rows], inputs)))  # noqa: B023
         return Mixture(Categorical(torch.cat(parts)))
+
+
+def as_teacher(given: Any, examples: int | None = None) -> Teacher:
+    """A teacher as it is, a list of models as an `Ensemble`, anything else (arrays, files) as `Predictions`."""
+    if isinstance(given, Teacher):
+        return given
+    if isinstance(given, (list, tuple)) and given and any(is_model(model) for model in given):
+        return Ensemble(given)
+    if is_model(given):
+        raise TypeError(
+            f"a single {type(given).__name__} is no ensemble: pass a list of models, or [it] to distil it alone"
+        )
+    return Predictions(given, examples)

@@ -13,9 +13,7 @@ from solera.distributions.base import Prediction
 from solera.methods.base import Method
 from solera.methods.proxy_dirichlet import ProxyDirichlet
 from solera.nn.default import network_for
-from solera.teachers.adapters import Predictions, is_model
-from solera.teachers.base import Teacher
-from solera.teachers.ensemble import Ensemble
+from solera.teachers.ensemble import as_teacher
 from solera.training.distill import distill
 from solera.training.settings import Training
 from solera.training.student import Student
@@ -70,15 +68,6 @@ class Distiller:
     def predict_proba(self, inputs: Any) -> np.ndarray:
         """Class probabilities, as scikit-learn gives them."""
         return self.predict(inputs).mean.cpu().numpy()
-
-
-def as_teacher(ensemble: Any, examples: int) -> Teacher:
-    """A teacher as it is; models as an `Ensemble`; anything else as an array of predictions."""
-    if isinstance(ensemble, Teacher):
-        return ensemble
-    if isinstance(ensemble, (list, tuple)) and all(is_model(model) for model in ensemble):
-        return Ensemble(ensemble)
-    return Predictions(ensemble, examples=examples)
 
 
 def as_inputs(inputs: Any) -> Tensor:

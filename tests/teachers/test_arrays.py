@@ -1,8 +1,10 @@
 import numpy as np
+import pandas
 import pytest
 import torch
 
 from solera import Batch
+from solera.core.errors import DamagedFileError, MismatchError
 from solera.teachers.adapters import Predictions
 from solera.testing import check_teacher
 
@@ -49,4 +51,155 @@ def test_a_zero_probability_stays_finite():
     targets = Predictions(values)(Batch(torch.zeros(2, 1), torch.arange(2)))
     assert targets.rmi.isfinite().all()
     assert targets.knowledge[0] > 0.5
-    assert targets.knowledge[1] == 0
+    assert targets.knowledge[1] < 1e-12
+
+
+def test_log_probabilities_keep_their_tails():
+    """A live ensemble knows of probabilities below 10⁻¹², and so may a remembered one."""
+    logits = torch.tensor([[[0.0, -40.0, -60.0], [-45.0, 0.0, 1.0]]], dtype=torch.double)
+    targets = Predictions(logits.log_softmax(-1))(Batch(torch.zeros(1, 1), torch.arange(1)))
+    torch.testing.assert_close(targets.members.log_probs, logits.log_softmax(-1).float())
+    with np.errstate(divide="ignore"):
+        certain = Predictions(np.log(np.array([[[1.0, 0.0], [0.5, 0.5]]])))
+    assert certain.logits.isfinite().all()
+    assert torch.equal(certain.logits, Predictions(np.array([[[1.0, 0.0], [0.5, 0.5]]])).logits)
+
+
+# files
+
+VALUES = probabilities(20, 3, 4)
+NAMES = ["ant", "bee", "cat", "dog"]
+
+
+def save(folder, kind):
+    """The same predictions in every form that can be read."""
+    frames = [pandas.DataFrame(VALUES[:, m], columns=NAMES) for m in range(3)]
+    if kind == "npy":
+        np.save(folder / "all.npy", VALUES)
+        return folder / "all.npy"
+    if kind == "npz":
+        np.savez(folder / "all.npz", VALUES.swapaxes(0, 1))
+        return str(folder / "all.npz")
+    if kind == "whole parquet":
+        frame = pandas.concat([f.assign(example=range(20), member=m) for m, f in enumerate(frames)])
+        frame.sample(frac=1, random_state=0).to_parquet(folder / "all.parquet", index=False)
+        return folder / "all.parquet"
+    if kind == "arrays":
+        return list(VALUES.swapaxes(0, 1))
+    paths = []
+    for number, frame in enumerate(frames):
+        paths.append(folder / f"{number}.{kind.split()[0]}")
+        if kind == "npy list":
+            np.save(paths[-1], VALUES[:, number])
+        elif kind == "npz list":
+            np.savez(paths[-1], probs=VALUES[:, number], labels=np.zeros(20))
+        else:
+            frame[np.roll(NAMES, number)].to_parquet(paths[-1])
+    return paths
+
+
+@pytest.mark.parametrize(
+    "kind", ["npy", "npz", "whole parquet", "arrays", "npy list", "npz list", "parquet list", "mixed list"]
+)
+def test_every_file_says_the_same(tmp_path, kind):
+    if kind == "mixed list":
+        paths = [save(tmp_path, "npy list")[0], save(tmp_path, "parquet list")[1], torch.from_numpy(VALUES[:, 2])]
+        teacher = Predictions(paths)
+    else:
+        teacher = Predictions(save(tmp_path, kind), examples=20, key="probs" if kind == "npz list" else None)
+    if kind == "mixed list":  # the file with names has them in another order, and decides it
+        assert teacher.labels == ["dog", "ant", "bee", "cat"]
+        return
+    assert teacher.labels == (NAMES if "parquet" in kind else None)
+    batch = Batch(torch.zeros(20, 1), torch.arange(20))
+    check_teacher(teacher, batch)
+    torch.testing.assert_close(teacher(batch).members.mean, torch.from_numpy(VALUES))
+    assert teacher.fingerprints == Predictions(VALUES).fingerprints
+
+
+def test_labels_order_the_columns_of_a_file_and_name_those_of_an_array(tmp_path):
+    wanted = ["dog", "cat", "bee", "ant"]
+    turned = Predictions(save(tmp_path, "parquet list"), labels=wanted)
+    torch.testing.assert_close(turned.logits, Predictions(VALUES).logits.flip(-1))
+    assert turned.labels == Predictions(VALUES, labels=wanted).labels == wanted
+    with pytest.raises(ValueError, match="4 classes, but 2 labels"):
+        Predictions(VALUES, labels=["a", "b"])
+    with pytest.raises(ValueError, match=r"member 0 has \['ant', .*\], labels has \['ant', 'bee', 'cat', 'eel'\]"):
+        Predictions(save(tmp_path, "whole parquet"), labels=["ant", "bee", "cat", "eel"])
+    pandas.DataFrame(VALUES[:, 0], columns=["ant", "bee", "cat", "eel"]).to_parquet(tmp_path / "eel.parquet")
+    with pytest.raises(ValueError, match=r"member 1 has \['ant', .* 'eel'\], member 0 has \['ant', .* 'dog'\]"):
+        Predictions([tmp_path / "0.parquet", tmp_path / "eel.parquet"])
+    pandas.DataFrame(probabilities(20, 2), columns=["ant", "bee"]).to_parquet(tmp_path / "fewer.parquet")
+    with pytest.raises(ValueError, match=r"member 1 has \['ant', 'bee'\], member 0 has \['ant', .* 'dog'\]"):
+        Predictions([tmp_path / "0.parquet", tmp_path / "fewer.parquet"])
+
+
+def parquet(folder, frame, **settings):
+    frame.to_parquet(folder / "it.parquet", **settings)
+    return folder / "it.parquet"
+
+
+def long(**columns):
+    return pandas.DataFrame({"a": 0.25, "b": 0.75, **columns}, index=range(4))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"member": [0, 1, 0, 1]}, "has a `member` column but no `example`"),
+        ({"member": [0, 1, 0, 1], "example": [0, 0, 1, 0]}, "has 2 rows for example 0, member 1"),
+        ({"member": [0, 1, 0, 2], "example": [0, 0, 1, 1]}, "has 0 rows for example 0, member 2"),
+        ({"example": [1, 2, 3, 4]}, "must number the examples from 0, in whole numbers; it goes from 1 to 4"),
+        ({"example": [0, 1, 2, 2]}, "has 2 rows for example 2"),
+        ({"example": [0.5, 1, 2, 3]}, "must number the examples from 0, in whole numbers"),
+        ({"text": list("abcd")}, "must hold numbers, column 'text' holds object"),
+    ],
+)
+def test_a_table_that_is_not_whole_is_refused(tmp_path, columns, message):
+    with pytest.raises(ValueError, match=message):
+        Predictions([parquet(tmp_path, long(**columns))])
+
+
+def test_files_that_will_not_do_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere.npy is not there"):
+        Predictions(tmp_path / "nowhere.npy")
+    (tmp_path / "values.csv").write_text("0.5,0.5")
+    with pytest.raises(ValueError, match=r"read from .npy, .npz and .parquet files, not from .*values.csv"):
+        Predictions(tmp_path / "values.csv")
+    np.savez(tmp_path / "two.npz", probs=VALUES, logits=VALUES)
+    with pytest.raises(KeyError, match=r"holds the arrays \['probs', 'logits'\], say which: key="):
+        Predictions(tmp_path / "two.npz")
+    with pytest.raises(KeyError, match=r"holds the arrays \['probs', 'logits'\], not 'probabilities'"):
+        Predictions(tmp_path / "two.npz", key="probabilities")
+    np.save(tmp_path / "objects.npy", np.array([{}, 1], dtype=object), allow_pickle=True)
+    for name in ("objects.npy", "broken.npz", "broken.npy", "broken.parquet"):
+        if name.startswith("broken"):
+            (tmp_path / name).write_bytes(b"PAR1 not really")
+        with pytest.raises(DamagedFileError, match=name):
+            Predictions(tmp_path / name)
+    np.save(tmp_path / "one.npy", VALUES[:, 0])
+    with pytest.raises(ValueError, match=r"one.npy holds one member's predictions \(20, 4\): pass a list"):
+        Predictions(tmp_path / "one.npy")
+    with pytest.raises(ValueError, match=r"member 0 has \(20, 4\), member 1 has \(19, 4\)"):
+        Predictions([tmp_path / "one.npy", VALUES[1:, 1]])
+    with pytest.raises(ValueError, match=r"member 1 has shape \(20, 3, 4\)"):
+        Predictions([tmp_path / "one.npy", VALUES])
+    with pytest.raises(ValueError, match="there are 30 inputs, but every member answers for 20 examples"):
+        Predictions([tmp_path / "one.npy"], examples=30)
+    for frame in (long().iloc[[2, 0, 1, 3]], long().iloc[::-1]):
+        with pytest.raises(ValueError, match="unnamed index of a data frame"):
+            Predictions([parquet(tmp_path, frame)])
+    with pytest.raises(ValueError, match="has no column for a class"):
+        Predictions([parquet(tmp_path, long(example=range(4))[["example"]])])
+
+
+def test_a_named_index_is_a_column(tmp_path):
+    expected = Predictions(VALUES[:, :1]).logits
+    frame = pandas.DataFrame(VALUES[:, 0], columns=NAMES, index=pandas.Index(range(20), name="example"))
+    for turned in (frame, frame.iloc[::-1], frame.sample(frac=1, random_state=0)):
+        torch.testing.assert_close(Predictions([parquet(tmp_path, turned)]).logits, expected)
+
+
+def test_an_example_without_a_prediction_is_refused():
+    with pytest.raises(MismatchError, match="predictions for 20 examples, none for 20"):
+        Predictions(VALUES)(Batch(torch.zeros(1, 1), torch.tensor([20])))

@@ -51,3 +51,12 @@ def test_prediction_does_not_depend_on_the_batch_size():
     ensemble, inputs = small_ensemble(), small_batches().all.inputs
     whole, parts = ensemble.predict(inputs), ensemble.predict(inputs, batch_size=7)
     torch.testing.assert_close(whole.mean, parts.mean)
+
+
+def test_a_member_that_answers_with_something_else_is_named():
+    class Two(MLP):
+        def forward(self, x):
+            return super().forward(x), x
+
+    with pytest.raises(TypeError, match=r"member 1 \(Two\) must answer with a tensor of logits, got a tuple"):
+        Ensemble([MLP(4, 3), Two(4, 3)]).predict(torch.zeros(2, 4))

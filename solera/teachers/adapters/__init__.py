@@ -1,5 +1,52 @@
 """Teachers that are not torch modules."""
 
-from solera.teachers.adapters.arrays import Predictions
+import sys
+from pathlib import Path
+from typing import Any
 
-__all__ = ["Predictions"]
+from torch import nn
+
+from solera.teachers.adapters.arrays import Predictions
+from solera.teachers.adapters.base import Adapter
+from solera.teachers.adapters.callables import Function
+from solera.teachers.adapters.huggingface import SequenceClassifier
+from solera.teachers.adapters.onnx import Onnx
+from solera.teachers.adapters.sklearn import Estimator
+
+__all__ = ["Adapter", "Estimator", "Function", "Onnx", "Predictions", "SequenceClassifier", "adapt", "is_model"]
+
+ACCEPTED = (
+    "a torch module that gives logits, a Hugging Face classifier, a fitted estimator with predict_proba "
+    "(scikit-learn, LightGBM, XGBoost), the path of an .onnx file, or a function of the inputs that gives logits"
+)
+
+
+def _is_transformer(model: Any) -> bool:
+    transformers = sys.modules.get("transformers")  # whoever has such a model has imported it
+    return transformers is not None and isinstance(model, transformers.PreTrainedModel)
+
+
+def is_model(model: Any) -> bool:
+    """Whether `adapt` can make something of it."""
+    if isinstance(model, (str, Path)):
+        return str(model).endswith(".onnx")
+    return not isinstance(model, type) and (hasattr(model, "predict_proba") or callable(model))
+
+
+def adapt(model: Any) -> nn.Module:
+    """Any model as a torch module that gives logits or log-probabilities `[*batch, K]`."""
+    if isinstance(model, type):
+        raise TypeError(f"{model.__name__} is a class, not a model: pass a fitted instance")
+    if not is_model(model):
+        remedy = ": for predictions in files or arrays there is solera.teachers.adapters.Predictions"
+        given = repr(str(model)) if isinstance(model, (str, Path)) else f"a {type(model).__name__}"
+        raise TypeError(f"{given} is not a model; a member is {ACCEPTED}{remedy}")
+    if _is_transformer(model):
+        return SequenceClassifier(model)
+    if isinstance(model, nn.Module):
+        return model
+    if isinstance(model, (str, Path)):
+        return Onnx(model)
+    if hasattr(model, "predict_proba"):
+        return Estimator(model)
+    return Function(model, probabilities=False)

@@ -1,6 +1,8 @@
 """Plain predictions: an array of what every member said about every example."""
 
 import hashlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,17 +10,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from solera.core.batch import Batch
+from solera.core.batch import Batch, tensors_in
 from solera.core.errors import MismatchError
 from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Mixture
+from solera.teachers.adapters.files import Table, read
+from solera.teachers.adapters.labels import Names, align
+from solera.teachers.adapters.probabilities import log_probs_of_either
+from solera.teachers.base import as_saw, member_weights, with_mask
 
-SUM_TOLERANCE = 1e-3
-LEAST_PROBABILITY = 1e-12  # a forest says 0 and means "never among my trees": no finite sample knows more than that
-
-
-def _first_bad_row(wrong: Any) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.argwhere(wrong)[0])
+__all__ = ["Predictions", "as_log_probs"]
 
 
 def as_log_probs(values: np.ndarray) -> Float[Tensor, "N M K"]:
@@ -26,41 +27,91 @@ def as_log_probs(values: np.ndarray) -> Float[Tensor, "N M K"]:
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 3:
         raise ValueError(f"member predictions need three axes, (examples, members, classes), got shape {values.shape}")
-    if np.isnan(values).any():
-        row = _first_bad_row(np.isnan(values).any(-1))
-        raise ValueError(f"member predictions hold NaN for example {row[0]}, member {row[1]}: every member must answer")
-    probabilities = values if (values >= 0).all() else np.exp(values) if (values <= 0).all() else None
-    if probabilities is None:
-        row = _first_bad_row((values < 0).any(-1))
-        raise ValueError(
-            f"member predictions are neither probabilities nor log-probabilities: example {row[0]}, member {row[1]} is "
-            f"{np.round(values[row], 4).tolist()}: if they are logits, pass their softmax"
-        )
-    sums = probabilities.sum(-1)
-    if (wrong := np.abs(sums - 1) > SUM_TOLERANCE).any():
-        row = _first_bad_row(wrong)
-        raise ValueError(
-            f"member predictions must sum to one over the classes: example {row[0]}, member {row[1]} sums to "
-            f"{sums[row]:.6g}: if they are logits, pass their softmax"
-        )
-    return torch.from_numpy(np.log(np.maximum(probabilities, LEAST_PROBABILITY))).float()
+    if 0 in values.shape:
+        raise ValueError(f"member predictions are empty: their shape is {values.shape}")
+    return log_probs_of_either(torch.from_numpy(values), "member predictions", ("example", "member")).float()
+
+
+def _array(values: Any) -> np.ndarray:
+    return values.detach().cpu().double().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def _one_by_one(values: Sequence[Any], key: str | None) -> list[Table] | None:
+    """Every member's own table, if this is a list of files or arrays; None for nested lists of numbers."""
+    if not values or not all(isinstance(v, (str, Path)) or hasattr(v, "__array__") for v in values):
+        return None
+    tables = [read(v, key) if isinstance(v, (str, Path)) else Table(_array(v)) for v in values]
+    for number, table in enumerate(tables):
+        if table.values.ndim != 2:
+            raise ValueError(
+                f"each of several members needs two axes, (examples, classes); member {number} has shape "
+                f"{table.values.shape}"
+            )
+    return tables
+
+
+def _joined(tables: list[Table], labels: Names | None) -> tuple[np.ndarray, list[str] | None]:
+    """Members side by side on axis 1, their columns in one order, and the names of these columns."""
+    agreed, orders = align([table.names for table in tables], labels)
+    for number, table in enumerate(tables):
+        if table.values.shape != tables[0].values.shape:
+            raise ValueError(
+                f"members disagree in shape: member 0 has {tables[0].values.shape}, member {number} has "
+                f"{table.values.shape}: every member must answer for the same examples and classes"
+            )
+    aligned = [t.values if o is None else t.values[..., o] for t, o in zip(tables, orders, strict=True)]
+    return np.stack(aligned, axis=1), agreed
+
+
+def _examples_first(values: np.ndarray, examples: int | None) -> np.ndarray:
+    if examples is None or values.ndim != 3 or values.shape[0] == examples:
+        return values
+    if values.shape[1] != examples:
+        raise ValueError(f"there are {examples} inputs, but predictions of shape {values.shape} are for other ones")
+    return values.swapaxes(0, 1)
 
 
 class Predictions:
-    """A teacher made of an array `(examples, members, classes)`; `(members, examples, classes)` is turned."""
+    """A teacher made of what the members said: probabilities or log-probabilities.
+
+    `values` is one array `(examples, members, classes)`, or `(members, examples, classes)` if `examples` says so, or a
+    file that holds one (`.npy`, `.npz`, `.parquet`), or a list with one array or file `(examples, classes)` per member.
+    """
 
     live = False
 
-    def __init__(self, values: Any, examples: int | None = None) -> None:
-        """With `examples`, the axis of that length is the examples'; where both are, the first one is."""
-        values = values.numpy() if isinstance(values, Tensor) else np.asarray(values)
-        if examples is not None and values.ndim == 3 and values.shape[0] != examples:
-            if values.shape[1] != examples:
+    def __init__(
+        self,
+        values: Any,
+        examples: int | None = None,
+        *,
+        key: str | None = None,
+        labels: Names | None = None,
+        saw: Any = None,
+    ) -> None:
+        """With `examples`, the axis of that length is the examples'; where both are, the first one is.
+
+        `key` names the array in an `.npz`. `labels` names the classes, in the order that the columns have or, where
+        they carry names (`.parquet`), shall have. `saw[i, m]` is true where member m was trained on example i: there
+        it does not count.
+        """
+        tables = _one_by_one(values, key) if isinstance(values, (list, tuple)) else None
+        if tables is not None:
+            array, self.labels = _joined(tables, labels)
+            if examples not in (None, len(array)):
+                raise ValueError(f"there are {examples} inputs, but every member answers for {len(array)} examples")
+        else:
+            table = read(values, key) if isinstance(values, (str, Path)) else Table(_array(values))
+            if table.values.ndim == 2 and isinstance(values, (str, Path)):
                 raise ValueError(
-                    f"there are {examples} inputs, but predictions of shape {values.shape} are for other ones"
+                    f"{values} holds one member's predictions {table.values.shape}: pass a list of files, one a member"
                 )
-            values = values.swapaxes(0, 1)
-        self.logits = as_log_probs(values)
+            self.labels, (order,) = align([table.names], labels)
+            array = _examples_first(table.values if order is None else table.values[..., order], examples)
+        self.logits = as_log_probs(array)
+        if self.labels is not None and len(self.labels) != self.logits.shape[-1]:
+            raise ValueError(f"there are {self.logits.shape[-1]} classes, but {len(self.labels)} labels: {self.labels}")
+        self.saw = as_saw(saw, self.members, len(self.logits))
 
     @property
     def members(self) -> int:
@@ -69,14 +120,18 @@ class Predictions:
     @property
     def fingerprints(self) -> list[str]:
         bytes_of = [np.ascontiguousarray(self.logits[:, m].numpy()).tobytes() for m in range(self.members)]
-        return [hashlib.sha256(content).hexdigest()[:16] for content in bytes_of]
+        return with_mask([hashlib.sha256(content).hexdigest()[:16] for content in bytes_of], self.saw)
 
     def check(self, batch: Batch) -> None:
-        """Refuses an example that no prediction is for."""
+        """Refuses an example that no prediction is for, or that every member was trained on."""
         if int(batch.index.max()) >= len(self.logits):
             raise MismatchError(
                 f"there are predictions for {len(self.logits)} examples, none for {int(batch.index.max())}"
             )
+        member_weights(self.saw, batch.index)
 
     def __call__(self, batch: Batch) -> Mixture:
-        return Mixture(Categorical(self.logits[batch.index]))
+        self.check(batch)
+        logits = self.logits[batch.index].to(tensors_in(batch.inputs)[0].device)
+        weights = member_weights(self.saw, batch.index)
+        return Mixture(Categorical(logits), None if weights is None else weights.to(logits))

@@ -1,0 +1,114 @@
+"""Predictions in files: `.npy`, `.npz` and `.parquet`.
+
+A `.parquet` file has one column of numbers per class, named by the class, and one row per example: one member's
+answers. With an `example` column (0 to N − 1) the rows may stand in any order; with a `member` column (0 to M − 1) as
+well, one row per example and member, it holds a whole ensemble. Columns stand in any order: names say which is which.
+"""
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+
+from solera.core.errors import DamagedFileError
+
+PLACES = ("example", "member")
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a file holds: one member's `(examples, classes)`, or three axes, and the class names where it has any."""
+
+    values: Shaped[np.ndarray, "..."]
+    names: list[str] | None = None
+
+
+def read(path: str | Path, key: str | None = None) -> Table:
+    """The array in this file; `key` names one of several in an `.npz`."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there")
+    if path.suffix == ".parquet":
+        return _parquet(path)
+    if path.suffix not in (".npy", ".npz"):
+        raise ValueError(f"predictions are read from .npy, .npz and .parquet files, not from {path}")
+    try:
+        content = np.load(path, allow_pickle=False)
+        return Table(_entry(path, content, key) if path.suffix == ".npz" else content)
+    except (EOFError, OSError, zipfile.BadZipFile, ValueError) as error:
+        raise DamagedFileError(f"{path} holds no array of plain numbers ({error}): save it again") from error
+
+
+def _entry(path: Path, content: np.lib.npyio.NpzFile, key: str | None) -> np.ndarray:
+    if key is None and len(content.files) == 1:
+        key = content.files[0]
+    if key not in content.files:
+        raise KeyError(f"{path} holds the arrays {content.files}, " + (f"not {key!r}" if key else "say which: key=..."))
+    return content[key]
+
+
+def _parquet(path: Path) -> Table:
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ImportError as error:
+        raise ImportError(f"{path} needs pyarrow: pip install 'solera[parquet]'") from error
+    try:
+        table = parquet.read_table(path)
+    except (ArrowInvalid, OSError) as error:
+        raise DamagedFileError(f"{path} is no parquet file, or a damaged one ({error}): save it again") from error
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    columns |= _index(path, (table.schema.pandas_metadata or {}).get("index_columns", []))
+    for name, column in columns.items():
+        if not np.issubdtype(column.dtype, np.number):
+            raise ValueError(f"{path} must hold numbers, column {name!r} holds {column.dtype}: drop it or convert it")
+    names = [name for name in columns if name not in PLACES]
+    if not names:
+        raise ValueError(f"{path} has no column for a class, only {list(columns)}: give it one column per class")
+    values = np.stack([columns[name] for name in names], axis=-1)
+    return Table(_in_place(path, values, columns.get("example"), columns.get("member")), names)
+
+
+def _index(path: Path, index: list[Any]) -> dict[str, np.ndarray]:
+    """The index of a data frame where it is no column of the file: pandas writes a range as three numbers."""
+    found: dict[str, np.ndarray] = {}
+    for part in index:
+        ranged = isinstance(part, dict)
+        name = part["name"] if ranged else part
+        numbers = np.arange(part["start"], part["stop"], part["step"]) if ranged else None
+        if name is not None and not name.startswith("__index_level_"):
+            found |= {} if numbers is None else {name: numbers}
+        elif numbers is None or not np.array_equal(numbers, np.arange(len(numbers))):
+            raise ValueError(
+                f"{path} holds the unnamed index of a data frame: save it with index=False, or name it 'example' if it "
+                "numbers the examples"
+            )
+    return found
+
+
+def _in_place(path: Path, values: np.ndarray, example: np.ndarray | None, member: np.ndarray | None) -> np.ndarray:
+    """Rows in the order of their examples: `(N, K)`, or `(N, M, K)` where they are several members'."""
+    if example is None:
+        if member is not None:
+            raise ValueError(f"{path} has a `member` column but no `example` column: add it, numbered from 0")
+        return values
+    rows = len(values)
+    for name, column in (("example", example), ("member", member)):
+        if column is not None and not (
+            np.issubdtype(column.dtype, np.integer) and 0 <= column.min() <= column.max() < rows
+        ):
+            raise ValueError(
+                f"{path}: column `{name}` must number the {name}s from 0, in whole numbers; it goes from "
+                f"{column.min()} to {column.max()} over {rows} rows"
+            )
+    members = 1 if member is None else int(member.max()) + 1
+    place = example.astype(np.int64) * members + (0 if member is None else member.astype(np.int64))
+    times = np.bincount(place, minlength=(int(example.max()) + 1) * members)
+    if (wrong := times != 1).any():
+        number = int(np.argmax(wrong))
+        who = f"example {number // members}" + (f", member {number % members}" if member is not None else "")
+        raise ValueError(f"{path} has {times[number]} rows for {who}: there must be one")
+    ordered = values[np.argsort(place)]
+    return ordered if member is None else ordered.reshape(-1, members, values.shape[-1])
