@@ -40,20 +40,24 @@ class Mixture(Targets):
     @property
     def data(self) -> Float[Tensor, "*batch"]:
         """mean_m H[p_m]."""
-        return _weigh(self.members.total, self.weights)
+        return _weigh(self._heard.total, self.weights)
 
     @property
     def knowledge(self) -> Float[Tensor, "*batch"]:
         """Mutual information as mean_m KL[p_m ‖ p̄]: exactly 0 for one member, never negative."""
-        return _weigh(self.members.kl(self._mean_beside_members), self.weights)
+        return _weigh(self._heard.kl(self._mean_beside_members), self.weights)
 
     @property
     def rmi(self) -> Float[Tensor, "*batch"]:
         """mean_m KL[p̄ ‖ p_m]."""
-        return _weigh(self._mean_beside_members.kl(self.members), self.weights)
+        return _weigh(self._mean_beside_members.kl(self._heard), self.weights)
 
     def log_prob(self, y: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         return self.averaged.log_prob(y)
+
+    @cached_property
+    def _heard(self) -> Categorical:
+        return self.members if self.weights is None else self.members.heard(self.weights)
 
     @property
     def _mean_beside_members(self) -> Categorical:

@@ -143,8 +143,8 @@ def capture(
     """Remembers what `teacher` says about `batches` in the folder `path`.
 
     Codecs: "dense" (every member), "mean", "top_k" (size independent of members and classes), or one with settings,
-    such as `TopKCodec(keep=32)`. Stopped at any moment, killed even, the same call goes on where it was; called with more
-    batches than last time, it adds the new ones. Under `torchrun` the processes share the work.
+    such as `TopKCodec(keep=32)`. Stopped at any moment, killed even, the same call goes on where it was; called with
+    more batches than last time, it adds the new ones. Under `torchrun` the processes share the work.
     """
     path, codec = Path(path), codec_named(codec) if isinstance(codec, str) else codec
     rank, world, mine = _mine(batches)

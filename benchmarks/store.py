@@ -1,0 +1,125 @@
+"""The transfer store: bytes a token, speed of capture, cost of a training step from it, and reading against files."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from benchmarks.timing import measure, ratio, table
+from solera import Batch, Batches, EnD, ProxyDirichlet, capture
+from solera.core.progress import quiet
+from solera.distributions import Categorical, Mixture
+from solera.teachers import TopKCodec
+
+CLASSES, KEEP = 40_000, 64
+
+
+class Fixed:
+    """A teacher whose logits are there already, so that only the capture is measured."""
+
+    live = True
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        self.logits, self.members = logits, logits.shape[-2]
+        self.fingerprints = [str(m) for m in range(self.members)]
+
+    def check(self, batch: Batch) -> None:
+        """Anything goes."""
+
+    def __call__(self, batch: Batch) -> Mixture:
+        return Mixture(Categorical(self.logits[batch.index % len(self.logits)]))
+
+
+def size_and_capture() -> str:
+    rows = []
+    for members in (2, 10, 50):
+        sequences, tokens = 4, 32
+        torch.manual_seed(0)
+        logits = 2 * torch.randn(sequences, tokens // (1 if members < 50 else 4), members, CLASSES)
+        tokens = logits.shape[1]
+        weight = torch.ones(sequences, tokens)
+        batches = [Batch(weight[[i]], torch.tensor([i]), weight=weight[[i]]) for i in range(sequences)]
+        with tempfile.TemporaryDirectory() as folder:
+            kept = capture(Fixed(logits), batches, folder, "top_k")
+            written = sum(column.nbytes for shard in kept.shards for column in shard.values())
+        cases = {
+            "bare": lambda z=logits: [row.softmax(-1).mean(-2).topk(KEEP, -1) for row in z.flatten(0, 1).split(2)],
+            "ours": lambda z=logits: TopKCodec(KEEP).encode(Mixture(Categorical(z))),
+        }
+        speed = 1 / ratio(measure(cases, rounds=5), "ours", "bare")
+        dense = 2 * members * CLASSES
+        rows.append([members, f"{written / (sequences * tokens):.1f}", f"{dense:,}", f"{speed:.2f}"])
+    head = ["members", "top_k, bytes a token", "dense float16, bytes a token", "capture speed ÷ bare softmax + top-k"]
+    return table(head, rows)
+
+
+def step_cost() -> str:
+    """A training step of a small language head from the store, and the same step with plain labels."""
+    torch.manual_seed(0)
+    rows, width = 256, 512
+    body = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES))
+    inputs = torch.randn(rows, width)
+    with tempfile.TemporaryDirectory() as folder:
+        logits = 2 * torch.randn(rows, 2, CLASSES)
+        kept = capture(Fixed(logits), Batches(inputs, batch_size=32), folder, "top_k")
+        batch, labels = Batch(inputs, torch.arange(rows)), logits[:, 0].argmax(-1)
+        method = ProxyDirichlet()
+
+        def step(loss: object) -> None:
+            body.zero_grad()
+            loss().backward()  # type: ignore[operator]
+
+        cases = {
+            "labels": lambda: step(lambda: cross_entropy(body(inputs), labels)),
+            "proxy": lambda: step(lambda: method.loss(body(inputs), kept(batch)).mean()),
+            "end": lambda: step(lambda: EnD().loss(body(inputs), kept(batch)).mean()),
+            "reading": lambda: kept(batch),
+        }
+        samples = measure(cases, rounds=5)
+    share = f"{ratio(samples, 'reading', 'labels'):.3f}"
+    return table(
+        ["step with 512×40,000 head, batch 256", "÷ step with labels"],
+        [
+            ["proxy loss from top_k", f"{ratio(samples, 'proxy', 'labels'):.2f}"],
+            ["EnD loss from top_k", f"{ratio(samples, 'end', 'labels'):.2f}"],
+            ["reading the targets alone", share],
+        ],
+    )
+
+
+def reading() -> str:
+    """Shuffled batches of 256 from a set larger than 1 GB, against one file per sample (a part of them, per batch)."""
+    torch.manual_seed(0)
+    examples, members, classes = 55_000, 10, 1000
+    with tempfile.TemporaryDirectory() as folder:
+        teacher = Fixed(torch.randn(5000, members, classes))
+        inputs = torch.arange(examples)[:, None].float()
+        kept = capture(teacher, Batches(inputs, batch_size=500), Path(folder) / "set", "dense")
+        size = sum(column.nbytes for shard in kept.shards for column in shard.values())
+        files = Path(folder) / "files"
+        files.mkdir()
+        some = 4096
+        for i in range(some):
+            np.save(files / f"{i}.npy", teacher.logits[i].half().numpy())
+        draw = np.random.default_rng(0)
+        cases = {
+            "store": lambda: kept(Batch(None, torch.from_numpy(draw.integers(0, examples, 256)))),
+            "files": lambda: torch.from_numpy(
+                np.stack([np.load(files / f"{i}.npy") for i in draw.integers(0, some, 256)])
+            ).float(),
+        }
+        samples = measure(cases, rounds=7)
+    return table(
+        ["set", "one file per sample ÷ store, batches of 256"],
+        [[f"{size / 1e9:.2f} GB, {members} × {classes}", f"{ratio(samples, 'files', 'store'):.1f}"]],
+    )
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with quiet():
+        for part in (size_and_capture, step_cost, reading):
+            print(part() + "\n", flush=True)
