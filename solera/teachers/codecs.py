@@ -99,7 +99,7 @@ class TopKCodec:
         log_mean = summary.averaged.logits
         classes = log_mean.shape[-1]
         kept, indices = log_mean.topk(min(self.keep, classes), -1)
-        rest = (1 - kept.double().exp().sum(-1)).clamp(min=0)
+        rest = (1 - kept.double().exp().sum(-1)).clamp(min=0) * (classes > self.keep)  # nothing is left of all
         small = torch.uint16 if classes <= 1 << 16 else torch.int32
         return {
             "indices": indices.to(small),
