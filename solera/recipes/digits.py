@@ -12,6 +12,7 @@ from solera.evaluation import evaluate
 from solera.methods import EnD, EnD2, Method, ProxyDirichlet
 from solera.nn import ConvNet
 from solera.recipes.base import Recipe, Workspace, versions
+from solera.recipes.data import blends
 from solera.teachers import Ensemble, capture
 from solera.training import Student, Training, distill
 
@@ -82,11 +83,3 @@ STUDENTS: dict[str, Method] = {
     "EnD²": EnD2(),
     "Proxy": ProxyDirichlet(),
 }
-
-
-def blends(images: Tensor, count: int, seed: int) -> Tensor:
-    """Random mixtures a·x_i + (1 − a)·x_j of two images each."""
-    draw = generator(seed, "blends")
-    first, second = (images[torch.randint(len(images), (count,), generator=draw)] for _ in range(2))
-    share = torch.rand(count, 1, 1, 1, generator=draw)
-    return share * first + (1 - share) * second

@@ -101,14 +101,11 @@ class GradientRatio(Recipe):
 
     def ratios(self) -> Ratios:
         """ρ by situation and criterion, along `classes`."""
-        found = {
-            where: {
-                name: [gradient_ratio(c, where, classes) for classes in self.classes] for name, c in CRITERIA.items()
-            }
+        found: Ratios = {
+            where: {name: [gradient_ratio(c, where, k) for k in self.classes] for name, c in CRITERIA.items()}
             for where in SITUATIONS
         }
-        found[TAIL] = {name: [tail_ratio(c, classes) for classes in self.classes] for name, c in CRITERIA.items()}
-        return found
+        return found | {TAIL: {name: [tail_ratio(c, k) for k in self.classes] for name, c in CRITERIA.items()}}
 
     def draw(self, ratios: Ratios, work: Workspace) -> None:
         """Three panels, one line per criterion."""
@@ -209,8 +206,8 @@ The paper prints no numbers, only the figure, so this is a comparison of stateme
   {last[misclassified][reverse KL]}). With +1, the form the method uses, it is the other way round:
   {last[near convergence][reverse KL, +1]} near convergence, {last[misclassified][reverse KL, +1]} after a
   misclassification. That +1 "improves ρ, especially near convergence" is right about convergence; the price is paid
-  after a misclassification. And near convergence it is +1 that does it, not the direction of the divergence: the forward
-  KL with +1 has {last[near convergence][forward KL, +1]}.
+  after a misclassification. And near convergence it is +1 that does it, not the direction of the divergence: the
+  forward KL with +1 has {last[near convergence][forward KL, +1]}.
 - **What the claim does say.** After a misclassification the sum over k ≥ 2 holds one class that is no tail class at
   all: the wrong one, which the loss must push down, and which has most of the sum. Leave it out, and the target class
   outweighs the whole tail under the reverse KL with or without +1, at every K, while under the Dirichlet NLL and the
