@@ -82,11 +82,11 @@ class Tabular(Recipe):
     def _teachers(self, x: np.ndarray, y: np.ndarray, folds: np.ndarray) -> list[Any]:
         from sklearn.ensemble import RandomForestClassifier
 
-        forest = {"n_estimators": self.trees, "min_samples_leaf": 2, "n_jobs": 2}
-        kinds: list[Callable[[int], Any]] = [
-            lambda fold: self._boosting(),
-            lambda fold: RandomForestClassifier(random_state=stream(self.seed, fold) % 2**31, **forest),
-        ]
+        def forest(fold: int) -> Any:
+            seed = stream(self.seed, fold) % 2**31
+            return RandomForestClassifier(self.trees, min_samples_leaf=2, n_jobs=2, random_state=seed)
+
+        kinds: list[Callable[[int], Any]] = [lambda fold: self._boosting(), forest]
         return [kind(f).fit(x[folds != f], y[folds != f]) for kind in kinds for f in range(self.folds)]
 
     def _student(self, x: Tensor, classes: int, teacher: Any, batches: Batches, method: Method) -> Student:
