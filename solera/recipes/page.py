@@ -53,14 +53,13 @@ def save_figure(figure: Any, path: Path) -> None:
 
 def origin(recipe: Recipe, name: str, work: Workspace) -> str:
     """The last paragraph of a page: the command, the seed, the software, and how the page came to the documentation."""
-    changed = [
-        f"{f.name}={getattr(recipe, f.name)}" for f in fields(recipe) if f.name != "data" and _differs(recipe, f)
-    ]
+    given = {f.name: getattr(recipe, f.name) for f in fields(recipe) if getattr(recipe, f.name) != f.default}
+    changed = [f"{name}={_text(value)}" for name, value in given.items() if name != "data"]
     command = " ".join(["solera run", name, *changed, *(["--data ../shared/data"] if hasattr(recipe, "data") else [])])
     made = work.remember("versions", versions)
     page = f"cp runs/{name}/results.md docs/results/{name}.md && cp runs/{name}/{name}.png docs/results/"
     return f"Made by `{command}` (seed {recipe.seed}; {made}), and put here by `{page}`."
 
 
-def _differs(recipe: Recipe, field: Any) -> bool:
-    return getattr(recipe, field.name) != field.default
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
