@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from solera.core.disk import fingerprint
 from solera.core.seeds import generator
 
 UNLABELLED = -100  # the label of an example that has none (auxiliary inputs): the teacher speaks for it, no label does
@@ -133,6 +134,13 @@ class Batches:
         order = torch.randperm(self.examples, generator=generator(seed, "order", epoch))
         for rows in order.split(self.batch_size):
             yield self.all.take(rows)
+
+    def fingerprint(self) -> str:
+        """Changes when any example does: which it is, what goes in, its label or its weight."""
+        whole = self.all
+        tensors = {"index": whole.index, "target": whole.target, "weight": whole.weight}
+        tensors |= {f"inputs/{number}": tensor for number, tensor in enumerate(tensors_in(whole.inputs))}
+        return fingerprint({name: tensor for name, tensor in tensors.items() if tensor is not None})
 
     def split(self, fraction: float, seed: int = 0) -> tuple["Batches", "Batches"]:
         """The rest, and this fraction of the examples held out; every example keeps its index."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from solera.core.errors import DamagedFileError, InUseError
@@ -58,6 +59,16 @@ def require_checksum(path: Path, expected: str) -> None:
             f"{path} is damaged: its sha256 is {found[:12]}…, its manifest says {expected[:12]}…: "
             "restore it, or delete its folder and make it again"
         )
+
+
+def fingerprint(tensors: dict[str, Tensor], name: str = "") -> str:
+    """sha256 of names, shapes and bytes, shortened."""
+    digest = hashlib.sha256(name.encode())
+    for key in sorted(tensors):
+        tensor = tensors[key].detach().cpu().contiguous()
+        digest.update(f"{key}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    return digest.hexdigest()[:16]
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -18,7 +18,9 @@ from torch.autograd.function import once_differentiable
 Kernel = Callable[..., tuple[Tensor, Tensor]]
 
 _CHUNK = 1 << 16  # elements: enough to outweigh the calls, few enough for the dozen temporaries to stay in the cache
-_OPTIONS = {"cpp.enable_floating_point_contract_flag": "fast"}  # multiply and add in one instruction: torch 2.7
+_OPTIONS: dict[str, Any] = {
+    "cpp.enable_floating_point_contract_flag": "fast"
+}  # multiply and add in one instruction: torch 2.7
 
 _compiling = False
 _uncompilable: set[Kernel] = set()
@@ -77,8 +79,10 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,) = ctx.saved_tensors
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  (the decorator hides its signature)
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        (upstream,), (gradient,) = grad_outputs, ctx.saved_tensors
         return None, upstream.unsqueeze(-1) * gradient, *(None for _ in range(ctx.columns))
 
 

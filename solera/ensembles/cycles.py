@@ -9,7 +9,7 @@ from torch import nn
 
 from solera.core.batch import Batches
 from solera.core.seeds import stream
-from solera.ensembles.members import fresh, name_of_data, name_of_network
+from solera.ensembles.members import fresh
 from solera.training.fit import fit
 from solera.training.settings import Training
 
@@ -24,15 +24,13 @@ def train_cycles(
     """
     seed = cycles[0].seed
     (network,) = fresh(make, batches, [stream(seed, "member", 0)])
-    data, ends = name_of_data(batches) if folder else "", []
+    ends: list[nn.Module] = []
     for number, cycle in enumerate(cycles):
-        identity = f"{name_of_network(network)} {data}" if folder else ""
         network = fit(
             copy.deepcopy(network),
             batches,
             replace(cycle, seed=stream(seed, "cycle", number)),
             folder=folder / f"cycle-{number}" if folder else None,
-            identity=identity,
             title=f"train cycle {number + 1} of {len(cycles)}",
         )
         ends.append(network)

@@ -66,10 +66,10 @@ def train_ensemble(
     networks = fresh(make, batches, seeds)
     if stackable(networks[0]) if stacked is None else stacked:
         stack = Stacked(networks)
-        identity = f"{members} {type(networks[0]).__name__} {training}"
         deal = _MemberBatches(batches, seeds)
         title = f"train {members} members together"
-        train(stack, deal, _sum_of_label_losses, training, folder=folder, identity=identity, title=title)
+        data = batches.fingerprint() if folder else ""
+        train(stack, deal, _sum_of_label_losses, training, folder=folder, identity=data, title=title)
         stack.unstack(networks)
     else:
         for number, network in enumerate(networks):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from solera.core.batch import Batches
 from solera.core.seeds import generator, stream
-from solera.ensembles.members import fresh, name_of_data, name_of_network
+from solera.ensembles.members import fresh
 from solera.teachers.ensemble import Ensemble
 from solera.training.fit import fit
 from solera.training.settings import Training
@@ -79,7 +79,6 @@ def _train_each(
             mine,
             replace(training, seed=seeds[number]),
             folder=folder / f"member-{number}" if folder else None,
-            identity=f"{name_of_network(network)} {name_of_data(mine)}" if folder else "",
             title=f"train member {number + 1} of {len(networks)}",
         )
     return Ensemble(networks, saw=saw_mask(batches.all.index, rows))

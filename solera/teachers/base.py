@@ -1,6 +1,5 @@
 """Who answers for the ensemble: the models themselves, or a memory of them."""
 
-import hashlib
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -9,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from solera.core.batch import Batch, tensors_in
+from solera.core.disk import fingerprint
 from solera.distributions.base import Targets
 
 
@@ -38,16 +38,6 @@ class Teacher(Protocol):
     def check(self, batch: Batch) -> None:
         """Raises if this teacher cannot answer for these very inputs."""
         ...
-
-
-def fingerprint(tensors: dict[str, Tensor], name: str = "") -> str:
-    """sha256 of names, shapes and bytes, shortened."""
-    digest = hashlib.sha256(name.encode())
-    for key in sorted(tensors):
-        tensor = tensors[key].detach().cpu().contiguous()
-        digest.update(f"{key}{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
-    return digest.hexdigest()[:16]
 
 
 def row_fingerprints(batch: Batch) -> np.ndarray:

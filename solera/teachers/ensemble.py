@@ -9,12 +9,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from solera.core.batch import Batch, map_tensors, tensors_in
+from solera.core.disk import fingerprint
 from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Mixture
 from solera.teachers.adapters import Adapter, Function, Predictions, adapt, is_model
 from solera.teachers.adapters.labels import Names, align, class_names
 from solera.teachers.adapters.probabilities import require_logits
-from solera.teachers.base import Teacher, as_saw, fingerprint, member_weights, stack_members, with_mask
+from solera.teachers.base import Teacher, as_saw, member_weights, stack_members, with_mask
 
 
 def _adapted(models: Iterable[Any]) -> list[nn.Module]:

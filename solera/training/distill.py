@@ -1,8 +1,6 @@
 """Distillation: a student learns to stand in for its teacher."""
 
-import hashlib
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ from torch import Tensor, nn
 from solera.core.batch import UNLABELLED, Batch, ManyBatches, tensors_in
 from solera.core.checks import require_finite, require_labels
 from solera.methods.base import Method
-from solera.teachers.base import Teacher, fingerprint
+from solera.teachers.base import Teacher
 from solera.training.loop import train
 from solera.training.settings import Training
 from solera.training.student import Student
@@ -58,7 +56,7 @@ def distill(
         groups=method.parameter_groups(student, training.lr, training.weight_decay),
         validation=validation,
         folder=Path(folder) if folder else None,
-        identity=_identity(teacher, student, method, training),
+        identity=repr((teacher.fingerprints, method)),
         title=f"distil {type(method).__name__}",
     )
     return Student(method.finalize(student).eval(), method)
@@ -87,11 +85,3 @@ def check(teacher: Teacher, model: nn.Module, batches: Iterable[Batch], training
             )
     if classes is None:
         raise ValueError("there are no batches to distil on")
-
-
-def _identity(teacher: Teacher, student: nn.Module, method: Method, training: Training) -> str:
-    """What a checkpoint must match to be gone on with."""
-    settings = {k: v for k, v in asdict(training).items() if k not in ("checkpoint_seconds", "compile")}
-    start = fingerprint(dict(student.state_dict()), type(student).__name__)
-    text = repr((teacher.fingerprints, start, type(method).__name__, asdict(method), settings))
-    return hashlib.sha256(text.encode()).hexdigest()

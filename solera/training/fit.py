@@ -1,8 +1,6 @@
 """Train one ordinary classifier on labels: how an ensemble's members are made."""
 
-import hashlib
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +36,7 @@ def fit(
     *,
     validation: Iterable[Batch] | None = None,
     folder: Path | None = None,
-    identity: str = "",
     title: str = "fit",
 ) -> nn.Module:
-    """Maximum likelihood of the labels; resumable like every training.
-
-    It goes on from a checkpoint only if the network's class, the settings and `identity` (of the data, say) are alike.
-    """
-    settings = {k: v for k, v in asdict(training).items() if k != "checkpoint_seconds"}
-    name = repr((type(model).__name__, settings)) + identity
-    run = hashlib.sha256(name.encode()).hexdigest()
-    return train(model, batches, label_loss, training, validation=validation, folder=folder, identity=run, title=title)
+    """Maximum likelihood of the labels; resumable like every training."""
+    return train(model, batches, label_loss, training, validation=validation, folder=folder, title=title)

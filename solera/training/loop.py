@@ -1,7 +1,9 @@
 """The training loop, all of it: for an ensemble's member, for a stack of members, and for a student."""
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from solera.core.batch import Batch, ManyBatches, in_order
+from solera.core.batch import Batch, Batches, ManyBatches, in_order
+from solera.core.disk import fingerprint
 from solera.core.fused import compiled
 from solera.core.progress import progress as show_progress
 from solera.core.seeds import seed_everything, stream
@@ -33,7 +36,12 @@ def train(
     identity: str = "",
     title: str = "train",
 ) -> nn.Module:
-    """Minimises the objective. With a folder, a killed run goes on from there and ends in the same bits."""
+    """Minimises the objective. With a folder, a killed run goes on from there and ends in the same bits.
+
+    It goes on only if the settings, the network's first weights, the data and `identity` (what else the objective hangs
+    on) are what they were.
+    """
+    run = _name(network, batches, training, identity) if folder else ""
     fabric = engine(training.precision)
     seed_everything(stream(training.seed, "train", fabric.global_rank))
     groups = groups or [
@@ -43,14 +51,14 @@ def train(
     peaks, rate = [group["lr"] for group in optimizer.param_groups], training.rate()
     state, best, file = State(), dict[str, Tensor](), folder / "checkpoint.safetensors" if folder else None
     if file and file.exists():
-        state, best = checkpoint.load(file, identity, network, optimizer)
+        state, best = checkpoint.load(file, run, network, optimizer)
     model, optimizer = fabric.setup(network, optimizer)
     steps, saved = len(batches), time.monotonic()
 
     def save() -> None:
         nonlocal saved
         if file and fabric.is_global_zero:
-            checkpoint.save(file, identity, state, network, best, optimizer)
+            checkpoint.save(file, run, state, network, best, optimizer)
         saved = time.monotonic()
 
     with compiled(training.compile), show_progress(title, training.epochs * steps, state.epoch * steps) as advance:
@@ -86,6 +94,13 @@ def train(
         network.load_state_dict(best)
     fabric.barrier()
     return network.eval()
+
+
+def _name(network: nn.Module, batches: ManyBatches, training: Training, identity: str) -> str:
+    settings = {k: v for k, v in asdict(training).items() if k not in ("checkpoint_seconds", "compile")}
+    start = fingerprint(dict(network.state_dict()), type(network).__name__)
+    data = batches.fingerprint() if isinstance(batches, Batches) else len(batches)
+    return hashlib.sha256(repr((settings, start, data, identity)).encode()).hexdigest()
 
 
 @torch.no_grad()

@@ -8,12 +8,16 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, update_bn
 
 from solera import Batches, Training
+from solera.core.disk import fingerprint
 from solera.ensembles import average_weights, train_averaged, train_snapshots, update_batch_norm
-from solera.ensembles.members import name_of_network
 from solera.nn import MLP
 from tests.helpers import small_batches
 
 SIX = Training(epochs=6, lr=0.01, checkpoint_seconds=0.0)
+
+
+def name_of_network(network):
+    return fingerprint(dict(network.state_dict()))
 
 
 def normalised(inputs=4):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from solera.teachers.base import fingerprint
+from solera.core.disk import fingerprint
 
 PLAIN = (type(None), bool, int, float, complex, str)
 

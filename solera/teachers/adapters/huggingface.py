@@ -6,8 +6,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from solera.core.disk import fingerprint
 from solera.teachers.adapters.base import Adapter
-from solera.teachers.base import fingerprint
 
 
 class SequenceClassifier(Adapter):
