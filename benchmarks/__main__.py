@@ -4,13 +4,14 @@ A benchmark is a module of this package with a function `main()` that prints its
 """
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pkgutil import iter_modules
 
 import benchmarks
 
 
-def available() -> dict[str, object]:
+def available() -> dict[str, Callable[[], None]]:
     """Every module beside this one that has a `main()`."""
     names = [module.name for module in iter_modules(benchmarks.__path__) if module.name != "__main__"]
     modules = {name: import_module(f"benchmarks.{name}") for name in names}

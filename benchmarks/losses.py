@@ -19,7 +19,7 @@ from solera.methods.proxy_dirichlet import _reverse_kl
 
 SHAPES = [(128, 10), (128, 1000), (1024, 5000), (1024, 40_000)]
 BASELINE = "cross-entropy, hard labels"
-ROUNDS = 7
+ROUNDS = 5
 
 Loss = Callable[[Tensor], Tensor]
 
@@ -110,4 +110,4 @@ def memory() -> str:
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("CPU time, one thread.\n", times(), memory(), sep="\n\n", end="\n\n", flush=True)
+    print("CPU time, one thread.", times(), memory(), sep="\n\n", end="\n\n", flush=True)

@@ -1,5 +1,6 @@
 """The formulas of the methods once more, naively, in 60-digit arithmetic."""
 
+from collections import Counter
 from functools import cache
 
 import mpmath as mp
@@ -74,3 +75,53 @@ def proxy_loss(z, centre, b):
     whole, far = mp.fsum(centre), trigamma(total)
     gradient = [x * (trigamma(x + 1) * (x / b - p) + far * (whole - size / b)) for p, x in zip(centre, e, strict=True)]
     return reconstruction + prior / b, gradient
+
+
+def mixture(members, weights=None):
+    """Every measure of an ensemble, EPKL by brute force over the pairs; a column that occurs often is computed once."""
+    weights = [mp.mpf(1) / len(members)] * len(members) if weights is None else weights
+    columns = Counter(zip(*members, strict=True))
+    sizes = [mp.fsum(n * exp(c[m]) for c, n in columns.items()) for m in range(len(members))]
+    rows = {c: [exp(x) / size for x, size in zip(c, sizes, strict=True)] for c in columns}
+    centre = {c: mp.fsum(w * p for w, p in zip(weights, ps, strict=True)) for c, ps in rows.items()}
+
+    def divergence(first, second):
+        """Σ_k p ln(p/q), of member number `first` (or the mean: None) from another."""
+        pairs = [(n, *(centre[c] if m is None else rows[c][m] for m in (first, second))) for c, n in columns.items()]
+        return mp.fsum(n * p * (log(p) - log(q)) for n, p, q in pairs if p)
+
+    each = list(enumerate(weights))
+    total = -mp.fsum(n * centre[c] * log(centre[c]) for c, n in columns.items() if centre[c])
+    data = -mp.fsum(n * w * rows[c][m] * log(rows[c][m]) for c, n in columns.items() for m, w in each if rows[c][m])
+    return {
+        "total": total,
+        "data": data,
+        "knowledge": total - data,
+        "rmi": mp.fsum(w * divergence(None, m) for m, w in each),
+        "epkl": mp.fsum(v * w * divergence(i, j) for i, v in each for j, w in each),
+        "mean": [centre[c] for c in zip(*members, strict=True)],
+    }
+
+
+def dirichlet(concentration):
+    """Every measure of Dir(α)."""
+    counts = Counter(concentration)
+    whole = mp.fsum(n * a for a, n in counts.items())
+    total = -mp.fsum(n * a / whole * (log(a) - log(whole)) for a, n in counts.items())
+    data = -mp.fsum(n * a / whole * (digamma(a + 1) - digamma(whole + 1)) for a, n in counts.items())
+    epkl = (len(concentration) - 1) / whole
+    entropy = mp.fsum(n * loggamma(a) for a, n in counts.items()) - loggamma(whole)
+    entropy -= mp.fsum(n * (a - 1) * (digamma(a) - digamma(whole)) for a, n in counts.items())
+    knowledge = total - data
+    rest = {"knowledge": knowledge, "epkl": epkl, "rmi": epkl - knowledge, "entropy": entropy}
+    return {"precision": whole, "total": total, "data": data, **rest}
+
+
+def dirichlet_kl(first, second):
+    """KL[Dir(α) ‖ Dir(β)]."""
+    pairs = Counter(zip(first, second, strict=True))
+    a0, b0 = (mp.fsum(n * pair[i] for pair, n in pairs.items()) for i in (0, 1))
+    value = loggamma(a0) - loggamma(b0)
+    return value + mp.fsum(
+        n * (loggamma(b) - loggamma(a) + (a - b) * (digamma(a) - digamma(a0))) for (a, b), n in pairs.items()
+    )

@@ -26,6 +26,11 @@ _compiling = False
 _uncompilable: set[Kernel] = set()
 
 
+def row_sum(values: Float[Tensor, "N K"]) -> Float[Tensor, "N"]:
+    """Σ over the classes, in float64: compiled code adds them one by one, and forty thousand roundings would show."""
+    return values.sum(-1, dtype=torch.float64)
+
+
 @contextmanager
 def compiled(enabled: bool = True) -> Iterator[None]:
     """Inside this block kernels are compiled: ~10 s per number of classes, then several times faster.

@@ -13,6 +13,16 @@ from solera.distributions.base import Prediction
 MANY = 1000  # classes: over more of them torch's float32 softmax drifts (its sum is 4e-6 off at 40,000)
 
 
+def entropy_of_odds(odds: Float[Tensor, "*batch K"]) -> Float[Tensor, "*batch"]:
+    """H = ln(1 + r) − Σ_k o_k·ln o_k/(1 + r), r = Σ_k o_k, o_k the odds of class k against the likeliest (its own: 0).
+
+    Every term is positive, so the small entropy of a sure prediction is not lost in the rounding of 1 − p.
+    """
+    rest = odds.sum(-1)
+    surprise = odds * odds.clamp(min=torch.finfo(odds.dtype).tiny).log()  # 0·ln 0 = 0, and its slope is finite
+    return rest.log1p() - surprise.sum(-1) / (1 + rest)
+
+
 @dataclass(frozen=True)
 class Categorical(Prediction):
     """One probability per class, given by logits (or log-probabilities: they are logits too)."""
@@ -35,7 +45,8 @@ class Categorical(Prediction):
     @property
     def total(self) -> Float[Tensor, "*batch"]:
         """H = −Σ_k p_k ln p_k."""
-        return torch.special.entr(self.mean).sum(-1)
+        top, likeliest = self.logits.max(-1, keepdim=True)
+        return entropy_of_odds((self.logits - top).exp().scatter(-1, likeliest, 0.0))
 
     def log_prob(self, y: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         return self.log_probs.gather(-1, y.unsqueeze(-1)).squeeze(-1)
@@ -47,19 +58,25 @@ class Categorical(Prediction):
         small the term is p·(d + e^{−d} − 1) ≈ p·d²/2.
         """
         log_p, log_q = self.log_probs, other.log_probs
-        p, d = log_p.exp(), log_p - log_q
+        p, q = log_p.exp(), log_q.exp()
+        d = (log_p - log_q).masked_fill(p == 0, -1.0)  # any number but 0 or NaN: it is multiplied by p
         near = d.clamp(-0.5, 0.5)
-        apart = p * d.masked_fill(p == 0, 0.0) - p + log_q.exp()
-        return torch.where(d == near, p * (near + torch.expm1(-near)), apart).sum(-1)
+        return torch.where(d == near, p * (near + torch.expm1(-near)), p * d - p + q).sum(-1)
 
     def tempered(self, temperature: float) -> "Categorical":
         """softmax(z/T)."""
         require_positive("temperature", temperature)
         return self if temperature == 1 else Categorical(self.logits / temperature)
 
+    def heard(self, weights: Float[Tensor, "*batch M"]) -> "Categorical":
+        """The members, those of weight 0 made uniform: what they say must not be read, be it NaN."""
+        return Categorical(self.logits.masked_fill((weights == 0).unsqueeze(-1), 0.0))
+
     def averaged(self, weights: Float[Tensor, "*batch M"] | None = None) -> "Categorical":
         """The mean over the member axis (−2), in probability space, as one categorical."""
-        members = self.log_probs
+        members = self.logits.shape[-2]
+        if members == 1:
+            return Categorical(self.logits.squeeze(-2))
         if weights is None:
-            return Categorical(members.logsumexp(-2) - math.log(members.shape[-2]))
-        return Categorical((members + weights.log().unsqueeze(-1)).logsumexp(-2))
+            return Categorical(self.log_probs.logsumexp(-2) - math.log(members))
+        return Categorical((self.heard(weights).log_probs + weights.log().unsqueeze(-1)).logsumexp(-2))

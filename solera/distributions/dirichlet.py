@@ -9,6 +9,7 @@ from torch import Tensor
 
 from solera.core.special import digamma_excess, digamma_remainder, lgamma_remainder
 from solera.distributions.base import SecondOrder
+from solera.distributions.categorical import entropy_of_odds
 
 
 def _divergence_part(b: Tensor, a: Tensor) -> Tensor:
@@ -43,7 +44,8 @@ class Dirichlet(SecondOrder):
     @property
     def total(self) -> Float[Tensor, "*batch"]:
         """H[α/α₀]."""
-        return torch.special.entr(self.mean).sum(-1)
+        top, likeliest = self.concentration.max(-1, keepdim=True)
+        return entropy_of_odds((self.concentration / top).scatter(-1, likeliest, 0.0))
 
     @property
     def data(self) -> Float[Tensor, "*batch"]:
@@ -66,9 +68,9 @@ class Dirichlet(SecondOrder):
         return self.epkl - self.knowledge
 
     def log_prob(self, y: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-        """ln(α_y/α₀): the probability of a class, averaged over the Dirichlet."""
+        """ln(α_y/α₀): the probability of a class, averaged over the Dirichlet; two logarithms subtracted in float64."""
         chosen = self.concentration.gather(-1, y.unsqueeze(-1)).squeeze(-1)
-        return chosen.log() - self.precision.log()
+        return (chosen.double().log() - self.precision.double().log()).to(self.concentration.dtype)
 
     def kl(self, other: "Dirichlet") -> Float[Tensor, "*batch"]:
         """KL[Dir(α) ‖ Dir(β)], as β₀·KL[mean_β ‖ mean_α] and a remainder that stays small; in float64 inside."""
@@ -76,9 +78,10 @@ class Dirichlet(SecondOrder):
         a0, b0 = a.sum(-1), b.sum(-1)
         mean_a, mean_b = a / a0.unsqueeze(-1), b / b0.unsqueeze(-1)
         t = (mean_b - mean_a) / mean_a
+        small = t.clamp(-0.5, 0.5)
+        near = mean_a * ((1 + small) * small.log1p() - small)
         far = mean_b * (mean_b / mean_a).log() - (mean_b - mean_a)
-        near = mean_a * ((1 + t) * t.log1p() - t)
-        means = torch.where(t.abs() < 0.5, near, far).sum(-1)
+        means = torch.where(t == small, near, far).sum(-1)
         result = b0 * means + _divergence_part(b, a).sum(-1) - _divergence_part(b0, a0)
         return result.to(self.concentration.dtype)
 

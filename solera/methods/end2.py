@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from solera.core.checks import require_fraction, require_positive
-from solera.core.fused import fused
+from solera.core.fused import fused, row_sum
 from solera.core.schedule import linear
 from solera.core.special import digamma_remainder, lgamma_remainder, logarithm_remainder
 from solera.distributions.base import Targets
@@ -40,7 +40,7 @@ def _negative_log_likelihood(z: Tensor, log_mean: Tensor) -> tuple[Tensor, Tenso
     """
     top = z.amax(-1, keepdim=True)
     share = (z - top).exp()
-    size = share.sum(-1, keepdim=True, dtype=torch.float64)
+    size = row_sum(share).unsqueeze(-1)
     log_size = (size - 1).log1p()  # relatively exact even where one class has nearly everything
     a = z.exp()
     u = (1 + a).reciprocal()
@@ -48,7 +48,7 @@ def _negative_log_likelihood(z: Tensor, log_mean: Tensor) -> tuple[Tensor, Tenso
     smaller, positive = torch.minimum(u, s), z.clamp(min=0)
     beyond = smaller * logarithm_remainder(smaller)  # ln(1 + α) = positive + beyond
     gap = a * ((z - top) - log_size.to(z.dtype) - log_mean) + a * (positive - z + beyond)
-    loss = (gap + 0.5 * (positive + beyond) - z + log_mean).sum(-1) + (s * lgamma_remainder(u)).sum(-1)
+    loss = row_sum(gap + 0.5 * (positive + beyond) - z + log_mean) + row_sum(s * lgamma_remainder(u))
 
     a0 = top.double().exp() * size
     u0 = (1 + a0).reciprocal().to(z.dtype)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from solera.core.fused import fused
+from solera.core.fused import fused, row_sum
 from solera.core.special import digamma_remainder, lgamma_remainder, logarithm_remainder, trigamma_tail
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
@@ -56,9 +56,9 @@ def _reverse_kl(z: Tensor, mean: Tensor, divisor: Tensor) -> tuple[Tensor, Tenso
     beyond = smaller * logarithm_remainder(smaller)  # ln α = positive + beyond
     digamma, weight = digamma_remainder(u), u * mean
     # sums of short expressions: a long one the compiler would store before it adds it up
-    surprise = (mean * (top - positive - beyond)).sum(-1) - (weight * digamma).sum(-1)
-    spread = (s * (digamma - lgamma_remainder(u))).sum(-1) - 0.5 * (positive + beyond).sum(-1)
-    size = e.sum(-1, dtype=torch.float64)
+    surprise = row_sum(mean * (top - positive - beyond)) - row_sum(weight * digamma)
+    spread = row_sum(s * (digamma - lgamma_remainder(u))) - 0.5 * row_sum(positive + beyond)
+    size = row_sum(e)
 
     a0 = size + classes
     u0, s0 = a0.reciprocal(), size / a0
