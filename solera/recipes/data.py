@@ -46,7 +46,7 @@ def blends(images: Tensor, count: int, seed: int) -> Tensor:
 
 
 def rotated(images: Tensor, degrees: float) -> Tensor:
-    """Turned about their middle, bilinearly, with black corners."""
+    """Turned counter-clockwise about their middle, bilinearly, with black corners."""
     angle = torch.tensor(degrees).deg2rad()
     turn = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()]).reshape(2, 2)
     matrix = torch.cat([turn, torch.zeros(2, 1)], 1).expand(len(images), 2, 3)
