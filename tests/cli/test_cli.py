@@ -42,7 +42,12 @@ def test_the_demo_recipe_trains_compares_and_leaves_a_student(tmp_path):
 
 def test_ctrl_c_leaves_a_run_that_goes_on_and_says_so(tmp_path):
     command = [SOLERA, "run", "digits", "members=2", "epochs=3000", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+
+    # a shell that runs its jobs in the background makes them ignore the signal: take it back
+    def heed():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, preexec_fn=heed)
     while not (tmp_path / "out" / "ensemble").exists() and process.poll() is None:
         time.sleep(0.05)
     time.sleep(1.5)
