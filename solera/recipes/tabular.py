@@ -19,6 +19,7 @@ from solera.evaluation.evaluate import display, evaluate
 from solera.methods import EnD, Method, ProxyDirichlet
 from solera.nn import MLP
 from solera.recipes.base import Recipe, Workspace, versions
+from solera.recipes.data import require_files
 from solera.teachers import Ensemble, capture
 from solera.teachers.base import saw_from_folds
 from solera.training import Student, Training, distill
@@ -140,10 +141,9 @@ def merge(rows: dict[str, dict[str, float | None]], speed: dict[str, np.ndarray]
 
 def path(data: str, name: str) -> Path:
     """The file of a set; missing data is named before any work starts."""
-    file = Path(data) / "tabular" / ("adult.train.csv.gz" if name == "adult" else f"{name}.npz")
-    if not file.is_file():
-        raise FileNotFoundError(f"there is no {file}: pass the folder that holds the data sets with --data")
-    return file
+    file = "tabular/adult.train.csv.gz" if name == "adult" else f"tabular/{name}.npz"
+    require_files(data, [file])
+    return Path(data) / file
 
 
 def load(data: str, name: str, rows: int = 0) -> Table:

@@ -19,7 +19,7 @@ class Training:
     patience: int | None = None  # stop after this many epochs without a better validation loss
     seed: int = 0
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"] = "auto"
-    compile: bool = False  # compile the Dirichlet losses: ~25 s once, worth it for long runs or many classes
+    compile: bool = False  # compile the Dirichlet losses: ~10 s once, worth it for long runs or many classes
     checkpoint_seconds: float = 60.0  # how much work a kill may cost at most, within an epoch
 
     def __post_init__(self) -> None:
