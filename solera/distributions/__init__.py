@@ -3,12 +3,16 @@
 from solera.distributions.base import Prediction, SecondOrder, Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.dirichlet import Dirichlet
+from solera.distributions.families import Family, family_named
+from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
 from solera.distributions.summary import Mean, Spread, TopK, summarize
 
 __all__ = [
     "Categorical",
     "Dirichlet",
+    "Family",
+    "Gaussian",
     "Mean",
     "Mixture",
     "Prediction",
@@ -16,5 +20,6 @@ __all__ = [
     "Spread",
     "Targets",
     "TopK",
+    "family_named",
     "summarize",
 ]

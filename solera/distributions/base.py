@@ -24,8 +24,8 @@ class Prediction(ABC):
         """All the uncertainty in the answer."""
 
     @abstractmethod
-    def log_prob(self, y: Shaped[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-        """ln p(y)."""
+    def log_prob(self, y: Shaped[Tensor, "..."]) -> Float[Tensor, "*batch"]:
+        """ln p(y): of a class `[*batch]`, or a density at a real target `[*batch, D]` (`[*batch]` will do for D = 1)."""
 
 
 class SecondOrder(Prediction):

@@ -29,6 +29,16 @@ class Categorical(Prediction):
 
     logits: Float[Tensor, "*batch K"]
 
+    @staticmethod
+    def outputs(size: int) -> int:
+        """How many outputs of a network speak of `size` classes."""
+        return size
+
+    @classmethod
+    def from_output(cls, output: Float[Tensor, "*batch K"]) -> "Categorical":
+        """What a network's output means: logits."""
+        return cls(output)
+
     @property
     def log_probs(self) -> Float[Tensor, "*batch K"]:
         """ln softmax(z), normalised in float64 where the classes are many."""
@@ -80,3 +90,13 @@ class Categorical(Prediction):
         if weights is None:
             return Categorical(self.log_probs.logsumexp(-2) - math.log(members))
         return Categorical((self.heard(weights).log_probs + weights.log().unsqueeze(-1)).logsumexp(-2))
+
+    def departure(self, average: "Categorical") -> Float[Tensor, "*batch M"]:
+        """KL[p_m ‖ p̄]: its mean over the members is the mutual information."""
+        return self.kl(Categorical(average.logits.unsqueeze(-2)))
+
+    def mixed_log_prob(
+        self, y: Int[Tensor, "*batch"], weights: Float[Tensor, "*batch M"] | None = None
+    ) -> Float[Tensor, "*batch"]:
+        """ln p̄(y)."""
+        return self.averaged(weights).log_prob(y)

@@ -1,13 +1,14 @@
-"""Members that speak together: what an ensemble answers, live or remembered."""
+"""Members that speak together: what an ensemble answers, live or remembered, and what Hydra's heads do."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
+from solera.distributions.gaussian import Gaussian
 
 
 def _weigh(values: Float[Tensor, "*batch M"], weights: Float[Tensor, "*batch M"] | None) -> Float[Tensor, "*batch"]:
@@ -18,14 +19,17 @@ def _weigh(values: Float[Tensor, "*batch M"], weights: Float[Tensor, "*batch M"]
 
 @dataclass(frozen=True)
 class Mixture(Targets):
-    """Equally weighted members, or weighted ones: 0 for a member that must not speak here (it saw this row)."""
+    """Equally weighted members, or weighted ones: 0 for a member that must not speak here (it saw this row).
 
-    members: Categorical  # the member axis is −2
+    Categorical members: entropies in nats. Gaussian members: variances, by the law of total variance.
+    """
+
+    members: Categorical | Gaussian  # the member axis is −2
     weights: Float[Tensor, "*batch M"] | None = None
 
     @cached_property
-    def averaged(self) -> Categorical:
-        """p̄ = Σ_m w_m p_m."""
+    def averaged(self) -> Categorical | Gaussian:
+        """p̄ = Σ_m w_m p_m; of Gaussians, the one Gaussian with the mixture's mean and variance."""
         return self.members.averaged(self.weights)
 
     @property
@@ -34,31 +38,37 @@ class Mixture(Targets):
 
     @property
     def total(self) -> Float[Tensor, "*batch"]:
-        """H[p̄]."""
+        """H[p̄], or the variance of the mixture."""
         return self.averaged.total
 
     @property
     def data(self) -> Float[Tensor, "*batch"]:
-        """mean_m H[p_m]."""
+        """mean_m H[p_m], or mean_m σ²_m."""
         return _weigh(self._heard.total, self.weights)
 
     @property
     def knowledge(self) -> Float[Tensor, "*batch"]:
-        """Mutual information as mean_m KL[p_m ‖ p̄]: exactly 0 for one member, never negative."""
-        return _weigh(self._heard.kl(self._mean_beside_members), self.weights)
+        """Mutual information as mean_m KL[p_m ‖ p̄], or var_m μ_m: exactly 0 for one member, never negative."""
+        return _weigh(self._heard.departure(self.averaged), self.weights)  # type: ignore[arg-type]
+
+    @property
+    def epkl(self) -> Float[Tensor, "*batch"]:
+        """KL between two members, over all ordered pairs, in nats; of Gaussians too."""
+        if isinstance(self.members, Gaussian):
+            return self.members.pairwise_kl(self.weights)
+        return self.knowledge + self.rmi
 
     @property
     def rmi(self) -> Float[Tensor, "*batch"]:
         """mean_m KL[p̄ ‖ p_m]."""
-        return _weigh(self._mean_beside_members.kl(self._heard), self.weights)
+        if isinstance(self.members, Gaussian):
+            raise ValueError("a mixture of Gaussians has no closed form of the reverse mutual information: use epkl")
+        average = Categorical(self.averaged.logits.unsqueeze(-2))  # type: ignore[union-attr]
+        return _weigh(average.kl(self._heard), self.weights)  # type: ignore[arg-type]
 
-    def log_prob(self, y: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-        return self.averaged.log_prob(y)
+    def log_prob(self, y: Shaped[Tensor, "..."]) -> Float[Tensor, "*batch"]:
+        return self.members.mixed_log_prob(y, self.weights)
 
     @cached_property
-    def _heard(self) -> Categorical:
+    def _heard(self) -> Categorical | Gaussian:
         return self.members if self.weights is None else self.members.heard(self.weights)
-
-    @property
-    def _mean_beside_members(self) -> Categorical:
-        return Categorical(self.averaged.logits.unsqueeze(-2))

@@ -19,6 +19,10 @@ class Method(ABC):
         """`model`, given the head this method needs; default: as it is."""
         return model
 
+    def outputs(self, size: int) -> int:
+        """How many outputs the network needs for `size` classes or target dimensions; default: one each."""
+        return size
+
     @abstractmethod
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
         """One loss per batch element. `progress` runs from 0 to 1 over the training; 1 is the loss that counts."""

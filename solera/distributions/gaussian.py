@@ -1,0 +1,115 @@
+"""The answer of an ordinary regressor that also says how noisy the target is."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from solera.distributions.base import Prediction
+
+
+def beside(y: Float[Tensor, "*shape"], mean: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+    """Targets with their axis D: a one-dimensional target may come without it."""
+    if y.ndim == mean.ndim - 1 and mean.shape[-1] == 1:
+        y = y.unsqueeze(-1)
+    if y.ndim != mean.ndim or y.shape[-1] != mean.shape[-1]:
+        raise ValueError(
+            f"targets of shape {tuple(y.shape)} do not fit predictions of shape {tuple(mean.shape)}: the last axis "
+            "holds the target's dimensions"
+        )
+    return y
+
+
+@dataclass(frozen=True, init=False)
+class Gaussian(Prediction):
+    """N(μ, diag σ²) over a target of D dimensions, given by μ and ln σ². Uncertainty is the variance, summed over D."""
+
+    location: Float[Tensor, "*batch D"]
+    log_variance: Float[Tensor, "*batch D"]
+
+    def __init__(self, mean: Float[Tensor, "*batch D"], log_variance: Float[Tensor, "*batch D"]) -> None:
+        object.__setattr__(self, "location", mean)  # frozen; and `mean` is what every prediction has, not a field
+        object.__setattr__(self, "log_variance", log_variance)
+
+    @staticmethod
+    def outputs(size: int) -> int:
+        """How many outputs of a network speak of a target of `size` dimensions."""
+        return 2 * size
+
+    @classmethod
+    def from_output(cls, output: Float[Tensor, "*batch twice"]) -> "Gaussian":
+        """The first half of the outputs is μ, the second ln σ²."""
+        return cls(*output.chunk(2, -1))
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch D"]:
+        return self.location
+
+    @property
+    def variance(self) -> Float[Tensor, "*batch D"]:
+        """σ², of each dimension."""
+        return self.log_variance.exp()
+
+    @property
+    def total(self) -> Float[Tensor, "*batch"]:
+        """Σ_d σ²_d."""
+        return self.variance.sum(-1)
+
+    def log_prob(self, y: Float[Tensor, "..."]) -> Float[Tensor, "*batch"]:
+        """Σ_d −½[(y − μ)²/σ² + ln(2πσ²)]; the quotient in float64, where e^{−½ ln σ²} does not overflow."""
+        away = (beside(y, self.location) - self.location).double() * (-0.5 * self.log_variance.double()).exp()
+        terms = away.square() + self.log_variance.double() + math.log(2 * math.pi)
+        return (-0.5 * terms.sum(-1)).to(self.location.dtype)
+
+    def heard(self, weights: Float[Tensor, "*batch M"]) -> "Gaussian":
+        """The members, those of weight 0 made standard normal: what they say must not be read, be it NaN."""
+        silent = (weights == 0).unsqueeze(-1)
+        return Gaussian(self.location.masked_fill(silent, 0.0), self.log_variance.masked_fill(silent, 0.0))
+
+    def averaged(self, weights: Float[Tensor, "*batch M"] | None = None) -> "Gaussian":
+        """The one Gaussian with the mean and variance of the members (axis −2) together: the moment match."""
+        if self.location.shape[-2] == 1:
+            return Gaussian(self.location.squeeze(-2), self.log_variance.squeeze(-2))
+        members, w = self._weighed(weights)
+        location = (w * members.location).sum(-2)
+        away = members.location - location.unsqueeze(-2)
+        # ln Σ_m w_m(σ²_m + (μ_m − μ̄)²), from logarithms: a variance of e^{−100} is a number, too
+        spread = torch.logaddexp(members.log_variance, 2 * away.abs().log())
+        return Gaussian(location, (spread + w.log()).logsumexp(-2))
+
+    def departure(self, average: "Gaussian") -> Float[Tensor, "*batch M"]:
+        """Σ_d (μ_m − μ̄)²: its mean over the members is the variance of their means."""
+        return (self.location - average.location.unsqueeze(-2)).square().sum(-1)
+
+    def mixed_log_prob(
+        self, y: Float[Tensor, "..."], weights: Float[Tensor, "*batch M"] | None = None
+    ) -> Float[Tensor, "*batch"]:
+        """ln Σ_m w_m N(y; μ_m, σ²_m)."""
+        members, w = self._weighed(weights)
+        each = members.log_prob(beside(y, self.location[..., 0, :]).unsqueeze(-2).expand_as(self.location))
+        return (each + w.squeeze(-1).log()).logsumexp(-1)
+
+    def pairwise_kl(self, weights: Float[Tensor, "*batch M"] | None = None) -> Float[Tensor, "*batch"]:
+        """Expected KL between two members: ½ Σ_d (E[1/σ²]·E[σ²] − 1 + E_j[E_i(μ_i − μ_j)²/σ²_j]).
+
+        Over all ordered pairs, but in one pass over the members: the logarithms cancel, and E_i(μ_i − μ_j)² is the
+        variance of the means and (μ_j − μ̄)². The first difference is taken as a sum of (e^{a} − 1) over pairs' logs.
+        """
+        members, w = self._weighed(weights)
+        members, w = Gaussian(members.location.double(), members.log_variance.double()), w.double()
+        location = (w * members.location).sum(-2, keepdim=True)
+        away = (members.location - location).square()
+        varied = (w * away).sum(-2, keepdim=True)
+        log_ratio = members.log_variance - (w * members.log_variance).sum(-2, keepdim=True)
+        up, down = ((w * torch.expm1(s)).sum(-2) for s in (log_ratio, -log_ratio))
+        means = (w * (varied + away) * (-members.log_variance).exp()).sum(-2)
+        return (0.5 * (up + down + up * down + means).sum(-1)).to(self.location.dtype)
+
+    def _weighed(self, weights: Tensor | None) -> tuple["Gaussian", Tensor]:
+        """The members that count, and how much, with the axis D."""
+        if weights is None:
+            count = self.location.shape[-2]
+            return self, self.location.new_full((*self.location.shape[:-1], 1), 1 / count)
+        return self.heard(weights), weights.unsqueeze(-1)
