@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from solera.core.batch import Batch, Batches
-    from solera.ensembles import train_ensemble
+    from solera.ensembles import DropoutEnsemble, train_bags, train_ensemble, train_folds, train_snapshots
     from solera.evaluation import evaluate
-    from solera.methods import EnD, EnD2, ProxyDirichlet
-    from solera.teachers import Ensemble, TransferSet, capture
+    from solera.methods import EnD, EnD2, Hydra, NormalWishart, ProxyDirichlet
+    from solera.teachers import Ensemble, TransferSet, capture, committee
     from solera.training import Distiller, Student, Training, distill, fit
 
 # Loaded on first use, so that `solera --help` need not wait for torch.
 _HOMES = {
     "core.batch": ("Batch", "Batches"),
-    "ensembles": ("train_ensemble",),
+    "ensembles": ("DropoutEnsemble", "train_bags", "train_ensemble", "train_folds", "train_snapshots"),
     "evaluation": ("evaluate",),
-    "methods": ("EnD", "EnD2", "ProxyDirichlet"),
-    "teachers": ("Ensemble", "TransferSet", "capture"),
+    "methods": ("EnD", "EnD2", "Hydra", "NormalWishart", "ProxyDirichlet"),
+    "teachers": ("Ensemble", "TransferSet", "capture", "committee"),
     "training": ("Distiller", "Student", "Training", "distill", "fit"),
 }
 
@@ -25,18 +25,25 @@ __all__ = [
     "Batch",
     "Batches",
     "Distiller",
+    "DropoutEnsemble",
     "EnD",
     "EnD2",
     "Ensemble",
+    "Hydra",
+    "NormalWishart",
     "ProxyDirichlet",
     "Student",
     "Training",
     "TransferSet",
     "capture",
+    "committee",
     "distill",
     "evaluate",
     "fit",
+    "train_bags",
     "train_ensemble",
+    "train_folds",
+    "train_snapshots",
 ]
 
 

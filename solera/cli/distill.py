@@ -13,14 +13,28 @@ EXAMPLE = (
 def distill(
     members: Annotated[
         list[Path],
-        typer.Option(help="Member predictions: (N, M, K) or (M, N, K) probabilities; or one file (N, K) per member."),
+        typer.Option(
+            help="Member predictions: (N, M, K) or (M, N, K) probabilities, or one file (N, K) per member; forecasts of "
+            "a real target: (N, M) or (M, N) numbers."
+        ),
     ],
     inputs: Annotated[
         Path, typer.Option(help="The inputs they were made for: .npy, rows (N, D) or images (N, C, H, W).")
     ],
     out: Annotated[Path, typer.Option(help="Where the student goes; the same command goes on if it was stopped.")],
-    labels: Annotated[Path | None, typer.Option(help="True classes, .npy (N,): needed for the table.")] = None,
-    method: Annotated[str, typer.Option(help="end, end2 or proxy-dirichlet.")] = "proxy-dirichlet",
+    labels: Annotated[
+        Path | None, typer.Option(help="True classes or targets, .npy (N,): needed for the table.")
+    ] = None,
+    variances: Annotated[
+        Path | None,
+        typer.Option(help="Variances beside forecasts; without them the noise is estimated from the labels."),
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            help="end, end2, hydra, proxy-dirichlet (default for classes) or normal-wishart (default for forecasts)."
+        ),
+    ] = "",
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 100,
     label_weight: Annotated[float, typer.Option(help="Share of the loss that comes from the labels, 0 to 1.")] = 0.0,
     held_out: Annotated[float, typer.Option(help="Fraction of the examples kept for the table.")] = 0.2,
@@ -35,6 +49,7 @@ def distill(
         members=tuple(str(path) for path in members),
         inputs=str(inputs),
         labels=str(labels) if labels else "",
+        variances=str(variances) if variances else "",
         method=method,
         epochs=epochs,
         label_weight=label_weight,

@@ -11,7 +11,7 @@ from torch import Tensor
 from solera.core.disk import fingerprint
 from solera.core.seeds import generator
 
-UNLABELLED = -100  # the label of an example that has none (auxiliary inputs): the teacher speaks for it, no label does
+UNLABELLED = -100  # the class of an example that has none (auxiliary inputs): the teacher speaks for it, no label does
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], inputs: Any) -> Any:
@@ -38,7 +38,7 @@ class Batch:
 
     inputs: Any  # a tensor, or a nest of tensors, first axis B
     index: Int[Tensor, " B"]  # which examples these are, so that a transfer set can be asked about them
-    target: Shaped[Tensor, "*batch"] | None = None
+    target: Shaped[Tensor, "..."] | None = None  # a class per element of *batch, or real numbers
     weight: Float[Tensor, "*batch"] | None = None  # 0 where a token is padding
     share: float = 1.0  # this part's weight in the whole batch, times the number of parts
 
@@ -97,7 +97,7 @@ class Batches:
         batch_size: int = 128,
         index: Int[Tensor, " N"] | None = None,
     ) -> None:
-        """`auxiliary` inputs (unlabelled, perhaps from elsewhere) are appended; their labels become UNLABELLED."""
+        """`auxiliary` inputs (unlabelled, perhaps from elsewhere) are appended; they get no label."""
         sizes = {len(t) for t in tensors_in(inputs)} | {len(t) for t in (target, weight, index) if t is not None}
         if len(sizes) != 1:
             raise ValueError(f"inputs, target, weight and index must have one length, got {sorted(sizes)}")
@@ -111,7 +111,8 @@ class Batches:
             extra = len(auxiliary)
             inputs = torch.cat([inputs, auxiliary])
             if target is not None:
-                target = torch.cat([target, target.new_full((extra, *target.shape[1:]), UNLABELLED)])
+                none = float("nan") if target.is_floating_point() else UNLABELLED
+                target = torch.cat([target, target.new_full((extra, *target.shape[1:]), none)])
         size = len(tensors_in(inputs)[0])
         index = torch.arange(size) if index is None else index
         self.all = Batch(inputs, index, target, weight)

@@ -6,7 +6,8 @@ from solera.distributions.dirichlet import Dirichlet
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
-from solera.distributions.summary import Mean, Spread, TopK, summarize
+from solera.distributions.normal_wishart import NormalWishart
+from solera.distributions.summary import Mean, Spread, TopK, summarize, summarize_top
 
 __all__ = [
     "Categorical",
@@ -15,6 +16,7 @@ __all__ = [
     "Gaussian",
     "Mean",
     "Mixture",
+    "NormalWishart",
     "Prediction",
     "SecondOrder",
     "Spread",
@@ -22,4 +24,5 @@ __all__ = [
     "TopK",
     "family_named",
     "summarize",
+    "summarize_top",
 ]

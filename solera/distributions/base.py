@@ -25,7 +25,7 @@ class Prediction(ABC):
 
     @abstractmethod
     def log_prob(self, y: Shaped[Tensor, "..."]) -> Float[Tensor, "*batch"]:
-        """ln p(y): of a class `[*batch]`, or a density at a real target `[*batch, D]` (`[*batch]` will do for D = 1)."""
+        """ln p(y): of a class `[*batch]`, or the density at a real target `[*batch, D]` (D = 1: `[*batch]` will do)."""
 
 
 class SecondOrder(Prediction):
@@ -54,6 +54,11 @@ class SecondOrder(Prediction):
 
 class Targets(SecondOrder):
     """What a teacher said about a batch: every member's words, or a summary that outlived them."""
+
+    @property
+    def family(self) -> str:
+        """What the members speak of: "categorical" (classes) or "gaussian" (real targets)."""
+        return "categorical"
 
     members: Any  # the members' own predictions, member axis −2; a summary raises a ValueError that names the remedy
     weights: Float[Tensor, "*batch M"] | None  # how much each member counts, summing to one; None: all alike

@@ -63,6 +63,12 @@ class Gaussian(Prediction):
         terms = away.square() + self.log_variance.double() + math.log(2 * math.pi)
         return (-0.5 * terms.sum(-1)).to(self.location.dtype)
 
+    def kl(self, other: "Gaussian") -> Float[Tensor, "*batch"]:
+        """KL[self ‖ other] = ½ Σ_d [e^d − 1 − d + (μ − μ′)²/σ′²] with d = ln σ² − ln σ′²: no term is negative."""
+        d = (self.log_variance - other.log_variance).double()
+        away = (self.location - other.location).double() * (-0.5 * other.log_variance.double()).exp()
+        return (0.5 * (torch.expm1(d) - d + away.square()).sum(-1)).to(self.location.dtype)
+
     def heard(self, weights: Float[Tensor, "*batch M"]) -> "Gaussian":
         """The members, those of weight 0 made standard normal: what they say must not be read, be it NaN."""
         silent = (weights == 0).unsqueeze(-1)
@@ -72,12 +78,15 @@ class Gaussian(Prediction):
         """The one Gaussian with the mean and variance of the members (axis −2) together: the moment match."""
         if self.location.shape[-2] == 1:
             return Gaussian(self.location.squeeze(-2), self.log_variance.squeeze(-2))
-        members, w = self._weighed(weights)
+        members, w = self.weighed(weights)
         location = (w * members.location).sum(-2)
         away = members.location - location.unsqueeze(-2)
         # ln Σ_m w_m(σ²_m + (μ_m − μ̄)²), from logarithms: a variance of e^{−100} is a number, too
-        spread = torch.logaddexp(members.log_variance, 2 * away.abs().log())
-        return Gaussian(location, (spread + w.log()).logsumexp(-2))
+        here = away == 0  # where ln|μ_m − μ̄| has no slope to give
+        beyond = torch.logaddexp(members.log_variance, 2 * away.masked_fill(here, 1.0).abs().log())
+        spread = torch.where(here, members.log_variance, beyond)
+        dtype = self.location.dtype
+        return Gaussian(location.to(dtype), (spread + w.log()).logsumexp(-2).to(dtype))
 
     def departure(self, average: "Gaussian") -> Float[Tensor, "*batch M"]:
         """Σ_d (μ_m − μ̄)²: its mean over the members is the variance of their means."""
@@ -87,9 +96,9 @@ class Gaussian(Prediction):
         self, y: Float[Tensor, "..."], weights: Float[Tensor, "*batch M"] | None = None
     ) -> Float[Tensor, "*batch"]:
         """ln Σ_m w_m N(y; μ_m, σ²_m)."""
-        members, w = self._weighed(weights)
+        members, w = self.weighed(weights)
         each = members.log_prob(beside(y, self.location[..., 0, :]).unsqueeze(-2).expand_as(self.location))
-        return (each + w.squeeze(-1).log()).logsumexp(-1)
+        return (each + w.squeeze(-1).log()).logsumexp(-1).to(self.location.dtype)
 
     def pairwise_kl(self, weights: Float[Tensor, "*batch M"] | None = None) -> Float[Tensor, "*batch"]:
         """Expected KL between two members: ½ Σ_d (E[1/σ²]·E[σ²] − 1 + E_j[E_i(μ_i − μ_j)²/σ²_j]).
@@ -97,8 +106,8 @@ class Gaussian(Prediction):
         Over all ordered pairs, but in one pass over the members: the logarithms cancel, and E_i(μ_i − μ_j)² is the
         variance of the means and (μ_j − μ̄)². The first difference is taken as a sum of (e^{a} − 1) over pairs' logs.
         """
-        members, w = self._weighed(weights)
-        members, w = Gaussian(members.location.double(), members.log_variance.double()), w.double()
+        members, w = self.weighed(weights)
+        w = w / w.sum(-2, keepdim=True)
         location = (w * members.location).sum(-2, keepdim=True)
         away = (members.location - location).square()
         varied = (w * away).sum(-2, keepdim=True)
@@ -107,9 +116,12 @@ class Gaussian(Prediction):
         means = (w * (varied + away) * (-members.log_variance).exp()).sum(-2)
         return (0.5 * (up + down + up * down + means).sum(-1)).to(self.location.dtype)
 
-    def _weighed(self, weights: Tensor | None) -> tuple["Gaussian", Tensor]:
-        """The members that count, and how much, with the axis D."""
-        if weights is None:
-            count = self.location.shape[-2]
-            return self, self.location.new_full((*self.location.shape[:-1], 1), 1 / count)
-        return self.heard(weights), weights.unsqueeze(-1)
+    def weighed(self, weights: Float[Tensor, "*batch M"] | None) -> tuple["Gaussian", Float[Tensor, "*batch M 1"]]:
+        """The members that count, and how much, in float64.
+
+        Three times 1/3 in float32 is 1 + 3e-8: a mean off by 3e-8 of itself may be far from members of small variance.
+        """
+        members = self if weights is None else self.heard(weights)
+        w = self.location.new_ones(self.location.shape[:-1]) if weights is None else weights
+        w = (w.double() / w.double().sum(-1, keepdim=True)).unsqueeze(-1)
+        return Gaussian(members.location.double(), members.log_variance.double()), w

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
 from jaxtyping import Float, Shaped
 from torch import Tensor
@@ -9,6 +10,8 @@ from torch import Tensor
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.gaussian import Gaussian
+
+Members = TypeVar("Members", Categorical, Gaussian)
 
 
 def _weigh(values: Float[Tensor, "*batch M"], weights: Float[Tensor, "*batch M"] | None) -> Float[Tensor, "*batch"]:
@@ -18,17 +21,21 @@ def _weigh(values: Float[Tensor, "*batch M"], weights: Float[Tensor, "*batch M"]
 
 
 @dataclass(frozen=True)
-class Mixture(Targets):
+class Mixture(Targets, Generic[Members]):
     """Equally weighted members, or weighted ones: 0 for a member that must not speak here (it saw this row).
 
     Categorical members: entropies in nats. Gaussian members: variances, by the law of total variance.
     """
 
-    members: Categorical | Gaussian  # the member axis is −2
+    members: Members  # the member axis is −2
     weights: Float[Tensor, "*batch M"] | None = None
 
+    @property
+    def family(self) -> str:
+        return "gaussian" if isinstance(self.members, Gaussian) else "categorical"
+
     @cached_property
-    def averaged(self) -> Categorical | Gaussian:
+    def averaged(self) -> Members:
         """p̄ = Σ_m w_m p_m; of Gaussians, the one Gaussian with the mixture's mean and variance."""
         return self.members.averaged(self.weights)
 
@@ -70,5 +77,5 @@ class Mixture(Targets):
         return self.members.mixed_log_prob(y, self.weights)
 
     @cached_property
-    def _heard(self) -> Categorical | Gaussian:
+    def _heard(self) -> Members:
         return self.members if self.weights is None else self.members.heard(self.weights)

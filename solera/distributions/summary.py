@@ -1,5 +1,7 @@
 """What is left of an ensemble when its members are forgotten: the mean, and three numbers about its spread."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +13,7 @@ from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Mixture
 
 _CHUNK = 1 << 20  # elements: the temporaries of a chunk stay in the last-level cache
+LOG2E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,12 @@ class TopK(_Summary):
     classes: int
     spread: Spread
 
+    @staticmethod
+    def of(probs: Float[Tensor, "*batch V"], indices: Int[Tensor, "*batch V"], classes: int, spread: Spread) -> "TopK":
+        """These classes with these probabilities; the tail is what they leave of one."""
+        left = (1 - probs.sum(-1, dtype=torch.float64)).clamp(min=0) * (classes > indices.shape[-1])
+        return TopK(indices, probs, left.to(probs.dtype), classes, spread)
+
     @property
     def rest(self) -> Float[Tensor, "*batch"]:
         """The tail, spread evenly: the probability of each class that was not kept."""
@@ -93,39 +102,83 @@ class TopK(_Summary):
         return self.mean.gather(-1, y.unsqueeze(-1)).squeeze(-1).log()
 
 
+def largest(values: Float[Tensor, "N K"], keep: int) -> tuple[Float[Tensor, "N V"], Int[Tensor, "N V"]]:
+    """`values.topk(keep)`, exactly: the largest lie in those of √(K·keep) blocks that have the largest maxima."""
+    classes = values.shape[-1]
+    keep = min(keep, classes)
+    blocks = math.isqrt(classes * keep)
+    height = classes // blocks
+    if height < 8:  # too few to gain from
+        found, columns = values.topk(keep, -1)
+        return found, columns
+    whole = height * blocks
+    maxima = values[:, :whole].unflatten(-1, (height, blocks)).amax(-2)
+    chosen = maxima.topk(keep, -1, sorted=False).indices
+    starts = torch.arange(0, whole, blocks, device=values.device)
+    columns = (starts.unsqueeze(-1) + chosen.unsqueeze(-2)).flatten(1)
+    if whole < classes:
+        columns = torch.cat([columns, torch.arange(whole, classes, device=values.device).expand(len(values), -1)], -1)
+    found, place = values.gather(-1, columns).topk(keep, -1)
+    return found, columns.gather(-1, place)
+
+
+def _summarize(z: Tensor, weights: Tensor, like_members: Tensor, like_mean: Tensor) -> tuple[Tensor, ...]:
+    """log₂ p̄, p̄, total, knowledge and rmi in bits, of rows `[N, M, K]`; the first two in the memory of `like_mean`.
+
+    With s_m = log₂e·(z_m − max z_m) and S_m = Σ 2^{s_m}: p_m = 2^{s_m}/S_m, H[p_m] = log₂ S_m − Σ 2^{s_m}·s_m/S_m.
+    Powers of two, because they cost half of those of e. Little more than the softmaxes themselves; knowledge, as
+    total − data, is good to about 10⁻⁶ nats.
+    """
+    (shifted, powers), (mean, log_mean, gap) = like_members, like_mean
+    torch.add(z.amax(-1, keepdim=True) * -LOG2E, z, alpha=LOG2E, out=shifted)
+    torch.exp2(shifted, out=powers)
+    size = powers.sum(-1)
+    log_size = size.log2()
+    torch.bmm((weights / size).unsqueeze(-2), powers, out=mean)
+    torch.bmm(weights.unsqueeze(-2), shifted, out=gap).sub_((weights * log_size).sum(-1)[:, None, None])
+    data = (weights * (log_size - powers.mul_(shifted).sum(-1) / size)).sum(-1)
+    torch.log2(mean, out=log_mean)
+    rmi = torch.sub(log_mean, gap, out=gap).mul_(mean).sum((-2, -1))
+    total = -torch.mul(mean, log_mean, out=gap).sum((-2, -1))
+    return log_mean.squeeze(-2), mean.squeeze(-2), total, (total - data).clamp(min=0), rmi.clamp(min=0)
+
+
+def _parts(mixture: Mixture) -> Iterator[tuple[Tensor, ...]]:
+    """`_summarize` of a few rows at a time; what one part says lasts until the next is asked for."""
+    members, classes = mixture.members.logits.shape[-2:]
+    rows = mixture.members.logits.detach().reshape(-1, members, classes)
+    exact = torch.promote_types(rows.dtype, torch.float32)
+    even = rows.new_full((1, members), 1 / members, dtype=exact).expand(len(rows), members)
+    weights = even if mixture.weights is None else mixture.weights.detach().reshape(-1, members).to(exact)
+    step = min(max(1, _CHUNK // (members * classes)), max(1, len(rows)))
+    like_members = rows.new_empty(2, step, members, classes, dtype=exact)
+    like_mean = rows.new_empty(3, step, 1, classes, dtype=exact)
+    for z, w in zip(rows.split(step), weights.split(step), strict=True):
+        heard = Categorical(z.to(exact)) if mixture.weights is None else Categorical(z.to(exact)).heard(w)
+        part = _summarize(heard.logits, w, like_members[:, : len(z)], like_mean[:, : len(z)])
+        if not part[-1].isfinite().all():  # a class ruled out by a logit of −∞, or too unlikely for so few bits
+            slow = Mixture(heard, w)  # the slower way knows 0·ln 0
+            logs = slow.averaged.log_probs
+            part = (logs * LOG2E, logs.exp(), *(x * LOG2E for x in (slow.total, slow.knowledge, slow.rmi)))
+        yield part
+
+
+def _joined(parts: list[tuple[Tensor, ...]], batch: torch.Size) -> tuple[list[Tensor], Spread]:
+    """The columns of all parts, the last three of which are the spread in bits."""
+    joined = (torch.cat(column) for column in zip(*parts, strict=True))
+    *columns, total, knowledge, rmi = (column.reshape(batch + column.shape[1:]) for column in joined)
+    return columns, Spread(total / LOG2E, knowledge / LOG2E, rmi / LOG2E)
+
+
 def summarize(mixture: Mixture) -> Mean:
     """The mean, total, knowledge and rmi in one pass over the members, a few rows at a time."""
-    logits = mixture.members.logits
-    batch, members, classes = logits.shape[:-2], logits.shape[-2], logits.shape[-1]
-    rows = logits.reshape(-1, members, classes)
-    weights = None if mixture.weights is None else mixture.weights.reshape(-1, members)
-    step = max(1, _CHUNK // (members * classes))
-    parts = [
-        _summarize(rows[i : i + step], None if weights is None else weights[i : i + step])
-        for i in range(0, len(rows), step)
-    ]
-    log_mean, total, knowledge, rmi = (torch.cat(column) for column in zip(*parts, strict=True))
-    if not rmi.isfinite().all():  # a class that some member rules out (a logit of −∞): the slower way knows 0·ln 0
-        slow = Mixture(Categorical(rows), weights)
-        log_mean, total, knowledge, rmi = slow.averaged.log_probs, slow.total, slow.knowledge, slow.rmi
-    spread = Spread(total.reshape(batch), knowledge.reshape(batch), rmi.reshape(batch))
-    return Mean(Categorical(log_mean.reshape(*batch, classes)), spread)
+    parts = [(log_mean / LOG2E, *spread) for log_mean, _, *spread in _parts(mixture)]
+    (log_mean,), spread = _joined(parts, mixture.members.logits.shape[:-2])
+    return Mean(Categorical(log_mean), spread)
 
 
-def _summarize(z: Tensor, weights: Tensor | None) -> tuple[Tensor, ...]:
-    """With s_m = z_m − max z_m and S_m = Σ e^{s_m}: p_m = e^{s_m}/S_m, H[p_m] = ln S_m − Σ e^{s_m}·s_m/S_m.
-
-    Little more than the softmaxes themselves; knowledge, as total − data, is good to about 10⁻⁶ nats.
-    """
-    if weights is None:
-        weights = z.new_full(z.shape[:-1], 1 / z.shape[-2])
-    shifted = z - z.amax(-1, keepdim=True)
-    powers = shifted.exp()
-    size = powers.sum(-1)
-    mean = torch.bmm((weights / size).unsqueeze(-2), powers).squeeze(-2)
-    entropies = size.log() - powers.mul_(shifted).sum(-1) / size
-    mean_log = torch.bmm(weights.unsqueeze(-2), shifted).squeeze(-2) - (weights * size.log()).sum(-1, keepdim=True)
-    log_mean = mean.log()
-    total = -(mean * log_mean).sum(-1)
-    rmi = (mean * (log_mean - mean_log)).sum(-1)
-    return log_mean, total, (total - (weights * entropies).sum(-1)).clamp(min=0), rmi.clamp(min=0)
+def summarize_top(mixture: Mixture, keep: int) -> TopK:
+    """The same, of whose mean only the `keep` likeliest classes are ever written to memory."""
+    parts = [(*largest(mean, keep), *spread) for _, mean, *spread in _parts(mixture)]
+    (probs, indices), spread = _joined(parts, mixture.members.logits.shape[:-2])
+    return TopK.of(probs, indices, mixture.members.logits.shape[-1], spread)

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from solera.core.batch import Batch, Batches
 from solera.core.seeds import generator, stream
-from solera.distributions.categorical import Categorical
-from solera.ensembles.members import fresh
+from solera.ensembles.members import fresh, together
 from solera.nn.stacked import Stacked, stackable
 from solera.teachers.ensemble import Ensemble
-from solera.training.fit import fit
+from solera.training.fit import fit, label_loss
 from solera.training.loop import train
 from solera.training.settings import Training
 
@@ -41,8 +40,7 @@ class _MemberBatches:
 
 def _sum_of_label_losses(output: Tensor, batch: Batch, progress: float) -> Tensor:
     """Summed over members, so that each one's gradient is what it would be alone."""
-    assert batch.target is not None
-    return -Categorical(output).log_prob(batch.target).sum(-1)
+    return label_loss(output, batch, progress).sum(-1)
 
 
 def train_ensemble(
@@ -76,4 +74,4 @@ def train_ensemble(
             own = replace(training, seed=seeds[number])
             place = folder / f"member-{number}" if folder else None
             fit(network, batches, own, folder=place, title=f"train member {number + 1} of {members}")
-    return Ensemble(networks)
+    return together(networks, batches)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from solera.core.seeds import stream
+from solera.distributions.families import Family
 from solera.teachers.ensemble import Ensemble
 
 UNITS = (nn.Dropout,)
@@ -79,7 +80,7 @@ class DropoutEnsemble(Ensemble):
     recurrent layers and `functional.dropout` is not a layer of its own and stays off.
     """
 
-    def __init__(self, model: nn.Module, members: int = 10, seed: int = 0) -> None:
+    def __init__(self, model: nn.Module, members: int = 10, seed: int = 0, family: Family = "categorical") -> None:
         if members < 1:
             raise ValueError(f"an ensemble needs at least one member, got members={members}")
         if not dropout_layers(model):
@@ -88,4 +89,6 @@ class DropoutEnsemble(Ensemble):
                 "with nn.Dropout layers (MLP and ConvNet have dropout=0.2, say), or make another kind of ensemble"
             )
         network = copy.deepcopy(model)
-        super().__init__([_Member(network, stream(seed, "dropout", number)) for number in range(members)])
+        super().__init__(
+            [_Member(network, stream(seed, "dropout", number)) for number in range(members)], family=family
+        )

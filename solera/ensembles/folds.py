@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from solera.core.batch import Batches
 from solera.core.seeds import generator, stream
-from solera.ensembles.members import fresh
+from solera.ensembles.members import fresh, together
 from solera.teachers.ensemble import Ensemble
 from solera.training.fit import fit
 from solera.training.settings import Training
@@ -81,7 +81,7 @@ def _train_each(
             folder=folder / f"member-{number}" if folder else None,
             title=f"train member {number + 1} of {len(networks)}",
         )
-    return Ensemble(networks, saw=saw_mask(batches.all.index, rows))
+    return together(networks, batches, saw_mask(batches.all.index, rows))
 
 
 def train_folds(

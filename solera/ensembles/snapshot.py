@@ -9,6 +9,7 @@ from torch import nn
 
 from solera.core.batch import Batches
 from solera.ensembles.cycles import train_cycles
+from solera.ensembles.members import together
 from solera.teachers.ensemble import Ensemble
 from solera.training.settings import Training
 
@@ -36,4 +37,4 @@ def train_snapshots(
         )
     ends = [training.epochs * number // members for number in range(members + 1)]
     cycles = [replace(training, epochs=b - a, schedule="cosine") for a, b in pairwise(ends)]
-    return Ensemble(train_cycles(make, batches, cycles, Path(folder) if folder else None))
+    return together(train_cycles(make, batches, cycles, Path(folder) if folder else None), batches)

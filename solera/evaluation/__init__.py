@@ -1,6 +1,5 @@
 """Did the student keep what the ensemble knew?"""
 
-from solera.evaluation.columns import columns
 from solera.evaluation.evaluate import Evaluation, evaluate
 
-__all__ = ["Evaluation", "columns", "evaluate"]
+__all__ = ["Evaluation", "evaluate"]

@@ -10,10 +10,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from solera import metrics
+from solera.core.checks import require_finite
 from solera.distributions.base import Prediction
-from solera.evaluation.columns import Columns, columns
-
-Row = dict[str, float | None]
+from solera.tasks import Columns, Row, task_of
 
 
 @runtime_checkable
@@ -49,8 +48,10 @@ def display(name: str, value: float | None) -> str:
         return f"{value:,.0f}"
     if name.startswith("µs"):
         return f"{value:.1f}" if value < 100 else f"{value:.0f}"
-    if name == "accuracy" or name.startswith(("OOD", "PRR")):
+    if name == "accuracy" or name.startswith(("OOD", "PRR", "coverage")):
         return f"{100 * value:.1f}"
+    if name in ("RMSE", "CRPS", "width 90 %"):
+        return f"{value:.4g}"
     return f"{value:.3f}"
 
 
@@ -76,20 +77,24 @@ def evaluate(
 ) -> Evaluation:
     """Every model on the labelled test inputs, and how well its uncertainties tell each unfamiliar set from them.
 
-    Accuracy, NLL, ECE and Brier score; PRR by total uncertainty; for each unfamiliar set the AUROC by total and by
-    knowledge; rank correlation of knowledge with the reference's, on the test inputs and on all; parameters and time.
+    Classes: accuracy, NLL, ECE, Brier score and PRR by total uncertainty. Real (floating-point) targets: RMSE, NLL,
+    CRPS, coverage and width of intervals, and how total uncertainty ranks the errors. For each unfamiliar set the AUROC
+    by total and by knowledge; rank correlation of knowledge with the reference's, on the test inputs and on all;
+    parameters and time.
     """
+    require_finite("targets", labels)
+    task = task_of(labels)
     sets = {"test": inputs, **(unfamiliar or {})}
     said = {name: {key: model.predict(x) for key, x in sets.items()} for name, model in models.items()}
     every = {
-        name: {key: columns(p, labels if key == "test" else None) for key, p in predictions.items()}
+        name: {key: task.columns(p, labels if key == "test" else None) for key, p in predictions.items()}
         for name, predictions in said.items()
     }
     live = {name: model for name, model in models.items() if getattr(model, "live", True)}
     rows, times = {}, microseconds_per_example(live, inputs)
     for name, model in models.items():
         own, test = every[name], every[name]["test"]
-        row = _scores(said[name]["test"], test, labels)
+        row = task.scores(said[name]["test"], test, labels)
         for key in sets:
             if key != "test":
                 row |= {
@@ -103,20 +108,6 @@ def evaluate(
         row["µs/example"] = times.get(name)
         rows[name] = row
     return Evaluation(rows, every)
-
-
-def _scores(prediction: Prediction, test: Columns, labels: Tensor) -> Row:
-    probs, y = prediction.mean.double().cpu().numpy(), labels.cpu().numpy()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # PRR without a single error: a dash in the table says it
-        prr = metrics.prediction_rejection_ratio(test["total"], ~test["correct"])
-    return {
-        "accuracy": metrics.accuracy(probs, y),
-        "NLL": metrics.nll(probs, y),
-        "ECE": metrics.ece(probs, y),
-        "Brier": metrics.brier(probs, y),
-        "PRR": prr,
-    }
 
 
 def _detection(familiar: Columns, other: Columns, measure: str) -> float | None:

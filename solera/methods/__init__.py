@@ -3,15 +3,22 @@
 from solera.methods.base import Method
 from solera.methods.end import EnD, end_loss
 from solera.methods.end2 import EnD2, end2_loss
+from solera.methods.hydra import Hydra, gaussian_hydra_loss, hydra_loss
+from solera.methods.normal_wishart import NormalWishart, normal_wishart_loss
 from solera.methods.proxy_dirichlet import ProxyDirichlet, proxy_dirichlet_loss, proxy_precision
 
 __all__ = [
     "EnD",
     "EnD2",
+    "Hydra",
     "Method",
+    "NormalWishart",
     "ProxyDirichlet",
     "end2_loss",
     "end_loss",
+    "gaussian_hydra_loss",
+    "hydra_loss",
+    "normal_wishart_loss",
     "proxy_dirichlet_loss",
     "proxy_precision",
 ]

@@ -1,5 +1,6 @@
 """What a distillation method is."""
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,6 +10,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from solera.distributions.base import Prediction, Targets
+
+
+def require_family(method: "Method", targets: Targets) -> None:
+    """Refuses real targets where classes are meant, and the other way round."""
+    wanted = getattr(method, "family", "categorical")
+    if targets.family != wanted:
+        name = type(method).__name__
+        fields = [field.name for field in dataclasses.fields(method)]
+        remedy = f"{name}(family={targets.family!r})" if "family" in fields else "another method (see docs/methods)"
+        what = {"categorical": "class probabilities", "gaussian": "means and variances of real targets"}
+        raise ValueError(f"the teacher speaks of {what[targets.family]}, {name} of {what[wanted]}: use {remedy}")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""EnD: the student imitates the average of the members (Hinton et al., 2015)."""
+"""EnD: the student imitates the average of the members (Hinton et al., 2015); of Gaussians, their moments."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,10 +8,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from solera.core.checks import require_positive
-from solera.distributions.base import Targets
+from solera.core.fused import fused, row_sum
+from solera.distributions.base import Prediction, Targets
 from solera.distributions.categorical import Categorical
+from solera.distributions.families import Family, family_named
+from solera.distributions.gaussian import Gaussian
 from solera.distributions.summary import Mean, TopK
-from solera.methods.base import Method
+from solera.methods.base import Method, require_family
 
 
 def end_loss(
@@ -25,6 +28,35 @@ def end_loss(
     return temperature**2 * teacher.kl(Categorical(logits).tempered(temperature))
 
 
+def _grouped_kl(z: Tensor, indices: Tensor, probs: Tensor, tail: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_kept p·(ln p − ln q) + t·(ln t − ln Σ_others q) for q = softmax(z) and the tail t, and its gradient.
+
+    With E = Σ_others e^z, O = Σ_others q and P = Σ_kept p + t: q·P − p at a kept class, (P·O − t)·e^z/E at any other.
+    The others are added up by themselves, not as what the kept ones leave of one, which for a sure student is nothing.
+    """
+    kept, others = z.gather(-1, indices), z.scatter(-1, indices, -torch.inf)
+    top = others.amax(-1, keepdim=True).clamp(min=torch.finfo(z.dtype).min)  # no others at all: not −∞ − −∞
+    share = (others - top).exp()
+    size = row_sum(share)  # at least 1 where there are others
+    log_others = top.squeeze(-1) + size.log()
+    log_size = torch.logaddexp(log_others, kept.double().logsumexp(-1))
+    log_q = kept - log_size.unsqueeze(-1)
+    missed = torch.where(tail > 0, tail * (log_others - log_size), 0.0)
+    loss = (torch.xlogy(probs, probs.double()) - probs * log_q).sum(-1) + torch.xlogy(tail, tail.double()) - missed
+    mass = probs.sum(-1, dtype=torch.float64) + tail
+    pull = (mass * (log_others - log_size).exp() - tail) / size.clamp(min=1)
+    gradient = share * pull.to(z.dtype).unsqueeze(-1)
+    return loss.to(z.dtype), gradient.scatter(-1, indices, (log_q.exp() * mass.unsqueeze(-1) - probs).to(z.dtype))
+
+
+def truncated_cross_entropy(
+    logits: Float[Tensor, "*batch K"], indices: Int[Tensor, "*batch V"], probs: Float[Tensor, "*batch V"]
+) -> Float[Tensor, "*batch"]:
+    """−Σ over the kept classes of p̄_k ln q_k, mass un-normalised, as in Reich et al. (2020): not a KL."""
+    kept = fused(_grouped_kl, logits, indices, probs, torch.zeros_like(probs[..., 0]))
+    return kept - torch.xlogy(probs, probs).sum(-1)
+
+
 def end_top_k_loss(
     logits: Float[Tensor, "*batch K"],
     indices: Int[Tensor, "*batch V"],
@@ -32,17 +64,18 @@ def end_top_k_loss(
     tail: Float[Tensor, "*batch"],
 ) -> Float[Tensor, "*batch"]:
     """KL over V + 1 events: each kept class, and all others together. A true KL, at most the one over all classes."""
-    log_q = Categorical(logits).log_probs
-    others = log_q.scatter(-1, indices, -torch.inf).logsumexp(-1)
-    kept = torch.xlogy(probs, probs) - probs * log_q.gather(-1, indices)
-    return kept.sum(-1) + torch.xlogy(tail, tail) - torch.where(tail > 0, tail * others, 0.0)
+    return fused(_grouped_kl, logits, indices, probs, tail)
 
 
-def truncated_cross_entropy(
-    logits: Float[Tensor, "*batch K"], indices: Int[Tensor, "*batch V"], probs: Float[Tensor, "*batch V"]
+def gaussian_end_loss(
+    mean: Float[Tensor, "*batch D"],
+    log_variance: Float[Tensor, "*batch D"],
+    member_mean: Float[Tensor, "*batch M D"],
+    member_log_variance: Float[Tensor, "*batch M D"],
+    weights: Float[Tensor, "*batch M"] | None = None,
 ) -> Float[Tensor, "*batch"]:
-    """−Σ over the kept classes of p̄_k ln q_k, mass un-normalised, as in Reich et al. (2020): not a KL."""
-    return -(probs * Categorical(logits).log_probs.gather(-1, indices)).sum(-1)
+    """KL[N(μ̄, σ̄²) ‖ N(μ, σ²)] from the one Gaussian with the members' mean and variance: 0 at perfect imitation."""
+    return Gaussian(member_mean, member_log_variance).averaged(weights).kl(Gaussian(mean, log_variance))
 
 
 @dataclass(frozen=True)
@@ -50,17 +83,31 @@ class EnD(Method):
     """Keeps the ensemble's prediction and total uncertainty; its split into data and knowledge is lost.
 
     At temperature 1 it reads summaries too; `tail` says what becomes of the classes that `top_k` did not keep.
+    Of the Gaussian family the network gives means and log-variances of real targets, and there is no temperature.
     """
 
     temperature: float = 1.0
     tail: Literal["event", "dropped"] = "event"
+    family: Family = "categorical"
 
     def __post_init__(self) -> None:
         require_positive("temperature", self.temperature)
         if self.tail not in ("event", "dropped"):
             raise ValueError(f"tail must be 'event' or 'dropped', got {self.tail!r}")
+        if family_named(self.family) is Gaussian and self.temperature != 1:
+            raise ValueError(f"Gaussians have no temperature, got {self.temperature}: leave it at 1")
+
+    def outputs(self, size: int) -> int:
+        return family_named(self.family).outputs(size)
 
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
+        require_family(self, targets)
+        if self.family == "gaussian":
+            student = Gaussian.from_output(output)
+            if isinstance(targets, Mean):
+                return targets.averaged.kl(student)
+            said = targets.members
+            return gaussian_end_loss(student.mean, student.log_variance, said.mean, said.log_variance, targets.weights)
         if self.temperature == 1 and isinstance(targets, Mean):
             return targets.averaged.kl(Categorical(output))
         if self.temperature == 1 and isinstance(targets, TopK):
@@ -69,5 +116,5 @@ class EnD(Method):
             return end_top_k_loss(output, targets.indices, targets.probs, targets.tail)
         return end_loss(output, targets.members.logits, self.temperature, targets.weights)
 
-    def predict(self, output: Tensor) -> Categorical:
-        return Categorical(output)
+    def predict(self, output: Tensor) -> Prediction:
+        return family_named(self.family).from_output(output)

@@ -23,7 +23,8 @@ def smoothed_log_mean(
 
     In float64, because a likely class's ln p̃ ≈ −γ is multiplied by a concentration that may be huge.
     """
-    log_probs = Categorical(members.double()).log_probs
+    spoken = Categorical(members.double())
+    log_probs = (spoken if weights is None else spoken.heard(weights)).log_probs
     if smoothing:
         log_probs = ((1 - smoothing) * log_probs.exp() + smoothing / members.shape[-1]).log()
     if weights is None:

@@ -2,7 +2,8 @@
 
 from solera.nn.convnet import ConvNet
 from solera.nn.default import network_for
+from solera.nn.heads import Heads, grow
 from solera.nn.mlp import MLP
 from solera.nn.standardize import Standardize
 
-__all__ = ["MLP", "ConvNet", "Standardize", "network_for"]
+__all__ = ["MLP", "ConvNet", "Heads", "Standardize", "grow", "network_for"]

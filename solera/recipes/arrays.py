@@ -1,6 +1,6 @@
 """What `solera distill` does: arrays in, one student out."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
@@ -11,24 +11,27 @@ from solera import methods
 from solera.core.batch import Batch, Batches
 from solera.core.checks import require_finite, require_labels
 from solera.core.seeds import stream
-from solera.distributions import Categorical, Mixture
+from solera.distributions import Mixture
 from solera.evaluation import evaluate
 from solera.methods import Method
 from solera.nn import network_for
 from solera.recipes.base import Recipe, Workspace, versions
-from solera.teachers.adapters import Predictions
+from solera.teachers import committee
+from solera.teachers.adapters import Forecasts, Predictions
+from solera.teachers.adapters.files import read
 from solera.training import Student, Training, distill
 from solera.training.distiller import as_inputs
 
 
-def method_named(name: str) -> Method:
-    """`proxy-dirichlet` for ProxyDirichlet, and so on."""
+def method_named(name: str, family: str) -> Method:
+    """`proxy-dirichlet` for ProxyDirichlet, and so on; of that family, where the method has several."""
     kinds = {k.lower(): v for k, v in vars(methods).items() if isinstance(v, type) and issubclass(v, Method)}
     wanted = name.replace("-", "").replace("_", "").lower()
     if wanted not in kinds or wanted == "method":
         there = sorted(v.__module__.split(".")[-1].replace("_", "-") for k, v in kinds.items() if k != "method")
         raise ValueError(f"there is no method {name!r}: choose among {', '.join(there)}")
-    return kinds[wanted]()
+    kind = kinds[wanted]
+    return kind(family=family) if "family" in [f.name for f in fields(kind)] else kind()
 
 
 def load_array(path: str) -> np.ndarray:
@@ -56,12 +59,17 @@ class Remembered:
 
 @dataclass(frozen=True)
 class Arrays(Recipe):
-    """Distil an array of member predictions into a default student for the inputs' shape: `solera distill`."""
+    """Distil an array of member predictions into a default student for the inputs' shape: `solera distill`.
+
+    Class probabilities, or forecasts of real targets: a number per example and member, with `variances` beside it or
+    else the noise estimated from the labels.
+    """
 
     members: tuple[str, ...] = field(default=())
     inputs: str = ""
     labels: str = ""
-    method: str = "proxy-dirichlet"
+    variances: str = ""
+    method: str = ""  # none: proxy-dirichlet for classes, normal-wishart for real targets
     epochs: int = 100
     label_weight: float = 0.0
     held_out: float = 0.2
@@ -69,29 +77,55 @@ class Arrays(Recipe):
     def run(self, work: Workspace) -> str:
         if not self.members or not self.inputs:
             raise ValueError("members=PREDICTIONS and inputs=ARRAY are needed: see solera distill --help")
-        method, x = method_named(self.method), as_inputs(load_array(self.inputs))
+        x = as_inputs(load_array(self.inputs))
         require_finite("inputs", x)
-        teacher = Predictions(self.members[0] if len(self.members) == 1 else list(self.members), examples=len(x))
-        classes = teacher.logits.shape[-1]
-        y = torch.as_tensor(load_array(self.labels)).long() if self.labels else None
-        if y is not None:
-            require_labels("labels", y, classes)
-        work.say(f"{teacher.members} members, {len(x)} examples, {classes} classes")
+        y = torch.as_tensor(load_array(self.labels)) if self.labels else None
+        teacher, y = self._teacher(x, y)
         rest, test = Batches(x, y).split(self.held_out, self.seed)
         train, held = rest.split(0.1, stream(self.seed, "validation"))
+        said = teacher(train.all)
+        real, size = said.family == "gaussian", said.mean.shape[-1]
+        method = method_named(self.method or ("normal-wishart" if real else "proxy-dirichlet"), said.family)
+        work.say(
+            f"{teacher.members} members, {len(x)} examples, {size} {'target dimensions' if real else 'classes'}: "
+            f"distilling with {type(method).__name__}"
+        )
         torch.manual_seed(stream(self.seed, "student"))
-        network = network_for(train.all.inputs, classes)
+        network = network_for(train.all.inputs, method.outputs(size), said.mean if real else None)
         training = Training(epochs=self.epochs, label_weight=self.label_weight, seed=self.seed)
         student = distill(teacher, network, train, method, training, validation=held, folder=work.folder / "training")
         student.save(work.folder)
         page = self._table(student, teacher, test.all)
         return f"# {type(method).__name__} student\n\n{page}\n\n{versions()}\n"
 
-    def _table(self, student: Student, teacher: Predictions, test: Batch) -> str:
+    def _teacher(self, x: Tensor, y: Tensor | None) -> tuple[Predictions | Forecasts, Tensor | None]:
+        """What the files say, and the labels as they are for it: real targets are floats, classes whole numbers."""
+        files = self.members[0] if len(self.members) == 1 else list(self.members)
+        if self.variances:
+            return Forecasts(files, len(x), variances=self.variances), None if y is None else y.float()
+        if isinstance(files, str) and read(files).values.ndim == 2:
+            if y is None:
+                raise ValueError(
+                    f"{files} holds one number per example and member, forecasts without a variance: pass labels to "
+                    "estimate the noise from, or variances"
+                )
+            return committee(files, x, y.float()), y.float()  # type: ignore[return-value]
+        teacher = Predictions(files, examples=len(x))
+        if y is not None:
+            y = y.long()
+            require_labels("labels", y, teacher.logits.shape[-1])
+        return teacher, y
+
+    def _table(self, student: Student, teacher: Predictions | Forecasts, test: Batch) -> str:
         ensemble = teacher(test)
         if test.target is None:
+            if ensemble.family == "gaussian":
+                away = (student.predict(test.inputs).mean - ensemble.mean).square().mean().sqrt()
+                return (
+                    f"RMS distance from the ensemble's mean on {len(test)} held-out examples: {away:.4g} (no labels)."
+                )
             agreement = (student.predict(test.inputs).mean.argmax(-1) == ensemble.mean.argmax(-1)).float().mean()
             return f"Agreement with the ensemble on {len(test)} held-out examples: {100 * agreement:.1f} % (no labels)."
-        single = Mixture(Categorical(ensemble.members.logits[:, :1]))
+        single = Mixture(type(ensemble.members)(*(t[:, :1] for t in vars(ensemble.members).values())))
         models = {"member 0": Remembered(single), "ensemble": Remembered(ensemble), "student": student}
         return evaluate(models, test.inputs, test.target).markdown()

@@ -8,21 +8,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera import metrics
 from solera.core.batch import Batches
 from solera.core.checks import require_positive
 from solera.core.seeds import stream
+from solera.distributions.base import Prediction, SecondOrder
 from solera.distributions.summary import TopK
 from solera.ensembles import train_ensemble
-from solera.evaluation import evaluate
 from solera.evaluation.evaluate import Row, display
 from solera.methods import EnD, Method, ProxyDirichlet
 from solera.nn import ConvNet
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import grey, load_colour, load_npz, require_files
 from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
-from solera.teachers import Ensemble, TransferSet, capture
+from solera.teachers import TransferSet, capture
 from solera.teachers.codecs import Codec, DenseCodec, MeanCodec, TopKCodec
-from solera.training import Student, Training, distill
+from solera.training import Training, distill
 
 Images = tuple[Tensor, Tensor, Tensor, Tensor]  # training images and labels, test images and labels
 Scores = dict[str, dict[str, list[Row]]]  # memory -> method -> one row per repeat
@@ -38,46 +39,47 @@ METRICS = ("accuracy", "NLL", "ECE", "ρ knowledge")
 class Truncation(Recipe):
     """MNIST and CIFAR-100: students of an ensemble remembered whole, by its mean, and by its few likeliest classes.
 
-    One small ensemble of convnets per set (CIFAR-100 at 16 × 16 pixels); EnD and Proxy-Dirichlet students, the same
+    One small ensemble of convnets per set (images at half their size); EnD and Proxy-Dirichlet students, the same
     seeds for every codec, so that only the memory differs.
     """
 
     data: str = "../shared/data"
+    sets: tuple[str, ...] = ("MNIST", "CIFAR-100")
     members: int = 4
-    epochs: int = 6
-    student_epochs: int = 6
-    repeats: int = 3  # students differ in initial weights and in the order of the data; the ensemble is one
+    epochs: tuple[int, ...] = (3, 6)  # for each of the sets, of members and of students alike
+    repeats: int = 2  # students differ in initial weights and in the order of the data; the ensemble is one
     images: int = 10_000  # the first so many training images, and test images
 
     def __post_init__(self) -> None:
-        for name in ("members", "epochs", "student_epochs", "images"):
+        for name in ("members", "images"):
             require_positive(name, getattr(self, name))
+        if not self.sets or not set(self.sets) <= set(FILES):
+            raise ValueError(f"sets must be among {', '.join(FILES)}, got {self.sets}")
+        if len(self.epochs) != len(self.sets):
+            raise ValueError(f"there must be one number of epochs for each of {self.sets}, got {self.epochs}")
         if self.repeats < 2:
-            raise ValueError(
-                f"a spread between seeds takes two of them: repeats must be at least 2, got {self.repeats}"
-            )
+            raise ValueError(f"seeds must be compared: repeats must be at least 2, got {self.repeats}")
 
     def run(self, work: Workspace) -> str:
-        require_files(self.data, [f"images/{name}" for names in FILES.values() for name in names])
+        require_files(self.data, [f"images/{file}" for name in self.sets for file in FILES[name]])
         pyplot()
-        found = {name: self._set(name, work) for name in FILES}
+        found = {name: self._set(name, e, work) for name, e in zip(self.sets, self.epochs, strict=True)}
         draw({name: scores for name, (scores, _) in found.items()}, work)
         sections = [section(name, *parts) for name, parts in found.items()]
-        text = PAGE.format(members=self.members, images=f"{self.images:,}", repeats=self.repeats)
+        text = PAGE.format(**vars(self))
         return "\n\n".join([text, *sections, origin(self, "truncation", work)]) + "\n"
 
-    def _set(self, name: str, work: Workspace) -> tuple[Scores, Facts]:
+    def _set(self, name: str, epochs: int, work: Workspace) -> tuple[Scores, Facts]:
         """The students' scores, and what each memory costs and leaves out."""
         x, y, x_test, y_test = load(self.data, name, self.images)
         batches = Batches(x, y, batch_size=128)
         make = partial(ConvNet, tuple(x.shape[1:]), KEPT[name][-1], channels=(16, 32), hidden=128)
         work.say(f"{name}: training {self.members} convnets on {len(x)} images")
-        training = Training(epochs=self.epochs, lr=3e-3, seed=self.seed)
+        training = Training(epochs=epochs, lr=3e-3, seed=self.seed)
         ensemble = train_ensemble(make, batches, self.members, training, folder=work.folder / name / "ensemble")
+        said = ensemble.predict(x_test)
         scores: Scores = {}
-        facts = {
-            "ensemble": work.remember(f"{name}/scores/ensemble", lambda: score(ensemble, ensemble, x_test, y_test))
-        }
+        facts: Facts = {"ensemble": score(said, y_test, said.knowledge)}
         for title, codec in codecs(name).items():
             memory = capture(ensemble, batches, work.folder / name / title, codec)
             facts[title] = weigh(memory, batches)
@@ -85,8 +87,9 @@ class Truncation(Recipe):
 
             def one(method: Method, repeat: int, memory: TransferSet = memory) -> Row:
                 torch.manual_seed(stream(self.seed, "student", repeat))
-                training = Training(epochs=self.student_epochs, lr=3e-3, seed=stream(self.seed, "repeat", repeat))
-                return score(ensemble, distill(memory, make(), batches, method, training), x_test, y_test)
+                training = Training(epochs=epochs, lr=3e-3, seed=stream(self.seed, "repeat", repeat))
+                student = distill(memory, make(), batches, method, training)
+                return score(student.predict(x_test), y_test, said.knowledge)
 
             scores[title] = {
                 known: [
@@ -100,29 +103,33 @@ class Truncation(Recipe):
 
 def codecs(name: str) -> dict[str, Codec]:
     """Every way to remember this set's ensemble."""
-    *some, everything = KEPT[name]
-    few: dict[str, Codec] = {f"top-{keep}": TopKCodec(keep) for keep in some}
-    return {"dense": DenseCodec(), "mean": MeanCodec(), f"top-{everything}": TopKCodec(everything), **few}
+    few = {f"top-{keep}": TopKCodec(keep) for keep in reversed(KEPT[name])}
+    return {"dense": DenseCodec(), "mean": MeanCodec(), **few}
 
 
 def load(data: str, name: str, limit: int) -> Images:
-    """The first so many images for training, and for the test; colour ones halved to 16 × 16 by averaging."""
+    """The first so many images for training, and for the test, their sides halved by averaging."""
     if name == "MNIST":
         arrays = load_npz(data, "images/mnist.npz")
-        x, y, x_test, y_test = (arrays[key][:limit] for key in ("x_train", "y_train", "x_test", "y_test"))
-        return grey(x), torch.from_numpy(y).long(), grey(x_test), torch.from_numpy(y_test).long()
-    sides: list[Tensor] = []
-    for file in FILES[name]:
-        images, labels = load_colour(data, f"images/{file}")
-        pixels = torch.from_numpy(images[:limit].astype(np.float32) / 255).movedim(-1, 1)
-        sides += [torch.nn.functional.avg_pool2d(pixels, 2), torch.from_numpy(labels[:limit])]
-    return sides[0], sides[1], sides[2], sides[3]
+        sides = [(grey(arrays[f"x_{side}"][:limit]), arrays[f"y_{side}"]) for side in ("train", "test")]
+    else:
+        read = [load_colour(data, f"images/{file}") for file in FILES[name]]
+        sides = [(torch.from_numpy(x[:limit].astype(np.float32) / 255).movedim(-1, 1), y) for x, y in read]
+    (x, y), (x_test, y_test) = (
+        (torch.nn.functional.avg_pool2d(images, 2), torch.from_numpy(labels[:limit]).long()) for images, labels in sides
+    )
+    return x, y, x_test, y_test
 
 
-def score(ensemble: Ensemble, model: Ensemble | Student, inputs: Tensor, labels: Tensor) -> Row:
-    """What the tables show of one model."""
-    row = evaluate({"ensemble": ensemble, "model": model}, inputs, labels).rows["model"]
-    return {name: row[name] for name in METRICS}
+def score(said: Prediction, labels: Tensor, knowledge: Tensor) -> Row:
+    """What the tables show of one model's predictions; `knowledge` is the ensemble's."""
+    probs = said.mean.double()
+    return {
+        "accuracy": metrics.accuracy(probs, labels),
+        "NLL": metrics.nll(probs, labels),
+        "ECE": metrics.ece(probs, labels),
+        "ρ knowledge": metrics.rank_correlation(knowledge, said.knowledge) if isinstance(said, SecondOrder) else None,
+    }
 
 
 def weigh(memory: TransferSet, batches: Batches) -> dict[str, float]:
@@ -134,15 +141,18 @@ def weigh(memory: TransferSet, batches: Batches) -> dict[str, float]:
 
 
 def column(rows: list[Row], metric: str) -> np.ndarray:
-    """One metric, along the repeats."""
+    """One metric, along the repeats; NaN where there is none, which no comparison heeds and no plot shows."""
     return np.array([row[metric] for row in rows], dtype=float)
 
 
-def change(scores: Scores, codec: str, method: str, metric: str) -> tuple[float, float]:
-    """How much worse than the students of the dense memory, seed by seed, and the spread between seeds.
+def cell(rows: list[Row], metric: str) -> str:
+    """A number with its spread; a dash where there is none."""
+    digits, scale = (2, 100) if metric == "accuracy" else (3, 1)
+    return "–" if rows[0][metric] is None else spread(column(rows, metric).tolist(), digits, scale)
 
-    The spread is pooled over the codecs: of a few students alone it would be too rough a number to judge by.
-    """
+
+def change(scores: Scores, codec: str, method: str, metric: str) -> tuple[float, float]:
+    """How much worse than from the dense memory, seed by seed; the deviation between seeds, pooled over memories."""
     worse = column(scores[codec][method], metric) - column(scores["dense"][method], metric)
     variances = [column(each[method], metric).var(ddof=1) for each in scores.values()]
     return float(worse.mean()) * (1 if metric in ("NLL", "ECE") else -1), float(np.mean(variances)) ** 0.5
@@ -152,12 +162,11 @@ def losses(scores: Scores, codec: str, method: str) -> list[str]:
     """The metrics that are worse than from the dense memory by more than two standard deviations between seeds."""
     found = []
     for metric in METRICS:
-        if metric == "ρ knowledge" and scores["dense"][method][0][metric] is None:
-            continue
         worse, deviation = change(scores, codec, method, metric)
         if worse > 2 * deviation:
-            scale, unit = (100, " points") if metric == "accuracy" else (1, "")
-            found.append(f"{metric} by {scale * worse:.{2 if unit else 3}f}{unit} ({worse / deviation:.1f} deviations)")
+            amount = f"{100 * worse:.2f} points" if metric == "accuracy" else f"{worse:.3f}"
+            times = f"{worse / deviation:.1f}" if deviation else "infinitely many"
+            found.append(f"{metric} by {amount} ({times} deviations)")
     return found
 
 
@@ -165,22 +174,15 @@ def section(name: str, scores: Scores, facts: Facts) -> str:
     """One set's tables, and when truncation was safe on it."""
     rows = [["ensemble", "", "", "", *(display(metric, facts["ensemble"][metric]) for metric in METRICS)]]
     for codec, each in scores.items():
-        for method, repeats in each.items():
-            known, cells = facts[codec], [f"{facts[codec]['bytes']:.0f}", "–"]
-            if codec.startswith("top"):
-                cells[1] = f"{100 * known['tail']:.1f} ({100 * known['tail, 95 %']:.1f})"
-            numbers = [
-                "–" if repeats[0][metric] is None else spread(column(repeats, metric).tolist(), *FORMAT[metric])
-                for metric in METRICS
-            ]
-            rows.append([codec, *cells, method, *numbers])
+        known = facts[codec]
+        cells = [f"{known['bytes']:.0f}", f"{100 * known['tail']:.1f} ({100 * known['tail, 95 %']:.1f})"]
+        rows += [[codec, *cells, method, *(cell(row, metric) for metric in METRICS)] for method, row in each.items()]
     head = ["memory", "bytes per image", "tail, % (95th percentile)", "student", *METRICS]
     claims = []
-    for codec in scores:
-        if codec != "dense":
-            lost = {method: losses(scores, codec, method) for method in METHODS}
-            what = "; ".join(f"{method} loses {', '.join(each)}" for method, each in lost.items() if each)
-            claims.append(verdict(f"{codec} is as good as dense{': ' + what if what else ''}", not what))
+    for codec in list(scores)[1:]:
+        lost = {method: losses(scores, codec, method) for method in METHODS}
+        what = "; ".join(f"{method} loses {', '.join(each)}" for method, each in lost.items() if each)
+        claims.append(verdict(f"{codec} is as good as dense{': ' + what if what else ''}", not what))
     return f"## {name}\n\n{table(head, rows)}\n\n" + "\n".join(claims) + f"\n\n{answer(name, scores, facts)}"
 
 
@@ -188,18 +190,15 @@ def answer(name: str, scores: Scores, facts: Facts) -> str:
     """When truncation was safe here, in a few sentences made from the numbers."""
     *some, everything = KEPT[name]
     control = [abs(w) / d for m in METHODS for w, d in [change(scores, f"top-{everything}", m, "NLL")] if d]
-    said = [
-        f"The control: top-{everything} keeps every class and differs from dense in rounding alone, and its students' "
-        f"NLL differs by {max(control):.1f} deviations at most."
-    ]
+    said = [f"Control: top-{everything} keeps every class, and its students' NLL is {max(control):.1f} deviations off."]
     for method in METHODS:
         safe = [keep for keep in some if not any(losses(scores, f"top-{k}", method) for k in some if k >= keep)]
         if safe:
             fact = facts[f"top-{safe[0]}"]
             said.append(
                 f"For {method}, {safe[0]} of {everything} classes were enough: {100 * fact['tail']:.1f} % of the mass "
-                f"was left out on average ({100 * fact['tail, 95 %']:.1f} % for one image in twenty), and an image "
-                f"took {fact['bytes']:.0f} bytes instead of {facts['dense']['bytes']:.0f}."
+                f"was left out on average (of one image in twenty, {100 * fact['tail, 95 %']:.1f} % or more), and an "
+                f"image took {fact['bytes']:.0f} bytes instead of {facts['dense']['bytes']:.0f}."
             )
         else:
             said.append(f"For {method}, no truncation here was without loss.")
@@ -209,21 +208,19 @@ def answer(name: str, scores: Scores, facts: Facts) -> str:
 def draw(found: dict[str, Scores], work: Workspace) -> None:
     """Each metric against the number of classes kept; the band is the dense memory."""
     plt = pyplot()
-    figure, grid = plt.subplots(len(found), len(METRICS), figsize=(14, 3.4 * len(found)), layout="constrained")
+    size = (14, 3.4 * len(found))
+    figure, grid = plt.subplots(len(found), len(METRICS), figsize=size, layout="constrained", squeeze=False)
     for (name, scores), line in zip(found.items(), grid, strict=True):
         for metric, axes in zip(METRICS, line, strict=True):
             for method, colour in COLOURS.items():
-                if scores["dense"][method][0][metric] is None:
-                    continue
                 values = [column(scores[f"top-{keep}"][method], metric) for keep in KEPT[name]]
                 dense, scale = column(scores["dense"][method], metric), 100 if metric == "accuracy" else 1
                 middle, width = scale * dense.mean(), scale * dense.std(ddof=1)
                 axes.axhspan(middle - width, middle + width, color=colour, alpha=0.15, linewidth=0)
                 axes.axhline(middle, color=colour, linestyle="--", linewidth=1, label=f"{method}, dense")
                 means, deviations = ([scale * f(v) for v in values] for f in (np.mean, lambda v: v.std(ddof=1)))
-                axes.errorbar(
-                    KEPT[name], means, deviations, color=colour, marker="o", capsize=3, label=f"{method}, top-k"
-                )
+                look = {"color": colour, "marker": "o", "capsize": 3, "label": f"{method}, top-k"}
+                axes.errorbar(KEPT[name], means, deviations, **look)
             axes.set_xscale("log")
             axes.set_xticks(KEPT[name], [str(keep) for keep in KEPT[name]])
             axes.minorticks_off()
@@ -234,18 +231,16 @@ def draw(found: dict[str, Scores], work: Workspace) -> None:
     plt.close(figure)
 
 
-FORMAT = {"accuracy": (2, 100.0), "NLL": (3, 1.0), "ECE": (3, 1.0), "ρ knowledge": (3, 1.0)}  # digits, scale
 COLOURS = {"EnD": "#d95f02", "Proxy": "#1b6ca8"}
 
 PAGE = """# Truncation
 
-How few classes may the memory of an ensemble keep? {members} small convnets per set, trained on {images} images, are
-remembered whole (`dense`: every member), by their mean (`mean`), and by the mean's k likeliest classes (`top-k`: the
-rest is one number, its mass). From each memory, EnD and Proxy-Dirichlet students with the same {repeats} seeds; mean
-and standard deviation over the seeds; the ensemble is one. Both methods know of the tail: EnD counts it as one event,
-Proxy-Dirichlet spreads it evenly over the classes that were not kept. Every memory holds the ensemble's knowledge
-uncertainty as it was over all classes; ρ knowledge is the rank correlation of a student's with the ensemble's on the
-test images.
+How few classes may the memory of an ensemble keep? {members} small convnets per set, trained on {images:,} images at
+half their size, are remembered whole (`dense`: every member), by their mean (`mean`), and by the mean's k likeliest
+classes (`top-k`: of the rest, only its mass). From each memory, EnD and Proxy-Dirichlet students with the same
+{repeats} seeds; mean and standard deviation over the seeds; the ensemble is one. EnD counts the tail as one event,
+Proxy-Dirichlet spreads it evenly over the classes that were not kept. Every memory holds the knowledge uncertainty as
+it was over all classes; ρ knowledge is the rank correlation of a student's with the ensemble's on the test images.
 
 ![Metrics against the number of classes kept](truncation.png)
 

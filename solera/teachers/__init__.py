@@ -3,6 +3,7 @@
 from solera.teachers.base import Teacher, saw_from_folds
 from solera.teachers.capture import capture, verify
 from solera.teachers.codecs import DenseCodec, MeanCodec, TopKCodec
+from solera.teachers.committee import committee
 from solera.teachers.ensemble import Ensemble
 from solera.teachers.transfer_set import TransferSet
 
@@ -14,6 +15,7 @@ __all__ = [
     "TopKCodec",
     "TransferSet",
     "capture",
+    "committee",
     "saw_from_folds",
     "verify",
 ]

@@ -66,7 +66,7 @@ def stack_members(logits: list[Float[Tensor, "*batch K"]]) -> Float[Tensor, "*ba
         if member.shape != logits[0].shape:
             raise ValueError(
                 f"members disagree in shape: member 0 answers {tuple(logits[0].shape)}, member {number} answers "
-                f"{tuple(member.shape)}: every member must give logits over the same classes"
+                f"{tuple(member.shape)}: every member must answer for the same classes or targets"
             )
     return torch.stack(logits, dim=-2)
 

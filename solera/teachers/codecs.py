@@ -9,7 +9,7 @@ from torch import Tensor
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Mixture
-from solera.distributions.summary import Mean, Spread, TopK, summarize
+from solera.distributions.summary import Mean, Spread, TopK, summarize, summarize_top
 
 Columns = dict[str, Tensor]  # one row per example or token in each
 Precision = Literal["float16", "float32"]
@@ -95,17 +95,17 @@ class TopKCodec:
             raise ValueError(f"top_k must keep at least one class, got keep={self.keep}")
 
     def encode(self, targets: Targets) -> Columns:
-        summary = _summary(targets)
-        log_mean = summary.averaged.logits
-        classes = log_mean.shape[-1]
-        kept, indices = log_mean.topk(min(self.keep, classes), -1)
-        rest = (1 - kept.double().exp().sum(-1)).clamp(min=0) * (classes > self.keep)  # nothing is left of all
-        small = torch.uint16 if classes <= 1 << 16 else torch.int32
+        if isinstance(targets, Mixture):
+            top = summarize_top(targets, self.keep)
+        else:
+            summary = _summary(targets)
+            probs, indices = summary.mean.topk(min(self.keep, summary.mean.shape[-1]), -1)
+            top = TopK.of(probs, indices, summary.mean.shape[-1], summary.spread)
         return {
-            "indices": indices.to(small),
-            "kept": _rounded(kept, "float16"),
-            "tail": rest.float(),
-            **_spread_columns(summary.spread),
+            "indices": top.indices.to(torch.uint16 if top.classes <= 1 << 16 else torch.int32),
+            "kept": _rounded(top.probs.log(), "float16"),
+            "tail": top.tail.float(),
+            **_spread_columns(top.spread),
         }
 
     def decode(self, columns: Columns, classes: int) -> TopK:

@@ -11,11 +11,20 @@ from torch import Tensor, nn
 from solera.core.batch import Batch, map_tensors, tensors_in
 from solera.core.disk import fingerprint
 from solera.distributions.categorical import Categorical
+from solera.distributions.families import Family, family_named
+from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
-from solera.teachers.adapters import Adapter, Function, Predictions, adapt, is_model
+from solera.teachers.adapters import Adapter, Function, Predictions, Regressor, adapt, is_model
 from solera.teachers.adapters.labels import Names, align, class_names
+from solera.teachers.adapters.noise import as_noise, with_noise, with_variance
 from solera.teachers.adapters.probabilities import require_logits
 from solera.teachers.base import Teacher, as_saw, member_weights, stack_members, with_mask
+
+
+def joined(parts: Sequence[Categorical | Gaussian]) -> Any:
+    """Predictions of several batches as one."""
+    columns = [vars(part).values() for part in parts]
+    return type(parts[0])(*(torch.cat(column) for column in zip(*columns, strict=True)))
 
 
 def _adapted(models: Iterable[Any]) -> list[nn.Module]:
@@ -53,6 +62,10 @@ class Ensemble(nn.Module):
     Torch modules and functions give logits `[*batch, K]`. Members that carry class names have their columns put into
     the order of `labels`, or else of the first member with names; members without names must have that order already.
 
+    Of the Gaussian family, members give means and then log-variances of a real target, `[*batch, 2D]`. With `noise`,
+    the data variance of each of the D dimensions, a member may give its D means alone, as scikit-learn's regressors do
+    (`solera.committee` estimates it).
+
     `saw[i, m]` is true where member m was trained on example i, the example with that index in the batches
     (`saw_from_folds` makes it from folds): there it does not count. Examples past its end, and all inputs of `predict`,
     are new to every member, so batches of test data must not bear the indices of training examples.
@@ -60,9 +73,23 @@ class Ensemble(nn.Module):
 
     live = True
 
-    def __init__(self, models: Iterable[Any], saw: Any = None, labels: Names | None = None) -> None:
+    def __init__(
+        self,
+        models: Iterable[Any],
+        saw: Any = None,
+        labels: Names | None = None,
+        family: Family = "categorical",
+        noise: Any = None,
+    ) -> None:
         super().__init__()
         adapted = _adapted(models)
+        self.family, self.noise = family, as_noise(noise)
+        family_named(family)
+        if family == "categorical" and (noise is not None or any(isinstance(m, Regressor) for m in adapted)):
+            raise ValueError(
+                "regressors and noise belong to real targets: pass family='gaussian', or let "
+                "solera.committee(models, inputs, targets) estimate the noise, too"
+            )
         self.models = nn.ModuleList(adapted).eval().requires_grad_(False)
         self.labels, self._orders = align([_class_names(model) for model in adapted], labels)
         self.saw = as_saw(saw, len(adapted))
@@ -70,7 +97,9 @@ class Ensemble(nn.Module):
         self._assumed = {
             number
             for number, (given, model) in enumerate(zip(models, adapted, strict=True))
-            if not isinstance(given, Adapter) and (model is given or isinstance(model, Function))
+            if family == "categorical"
+            and not isinstance(given, Adapter)
+            and (model is given or isinstance(model, Function))
         }
 
     @property
@@ -80,18 +109,21 @@ class Ensemble(nn.Module):
     @property
     def fingerprints(self) -> list[str]:
         own = [_fingerprint(model, order) for model, order in zip(self.models, self._orders, strict=True)]
-        return with_mask(own, self.saw)
+        return with_noise(with_mask(own, self.saw), self.noise)
 
     def check(self, batch: Batch) -> None:
         """A live teacher answers for anything but an example that every member was trained on."""
         member_weights(self.saw, batch.index)
 
-    def _ask(self, number: int, inputs: Any) -> Float[Tensor, "*batch K"]:
-        """One member's logits, in the order of the labels."""
+    def _ask(self, number: int, inputs: Any) -> Float[Tensor, "*batch outputs"]:
+        """One member's logits, in the order of the labels; or its means and log-variances."""
         model, order = self.models[number], self._orders[number]
         answer, who = model(inputs), f"member {number} ({type(model).__name__})"
         if not isinstance(answer, Tensor) or not answer.is_floating_point():
-            raise TypeError(f"{who} must answer with a tensor of logits, got a {type(answer).__name__}")
+            wanted = "logits" if self.family == "categorical" else "means and log-variances"
+            raise TypeError(f"{who} must answer with a tensor of {wanted}, got a {type(answer).__name__}")
+        if self.family == "gaussian":
+            return with_variance(answer, self.noise, who)
         if self.labels is not None and answer.shape[-1] != len(self.labels):
             raise ValueError(
                 f"{who} answers {tuple(answer.shape)}, but there are {len(self.labels)} labels: {self.labels}"
@@ -101,17 +133,19 @@ class Ensemble(nn.Module):
             self._assumed.discard(number)
         return answer if order is None else answer[..., order]
 
-    def logits(self, inputs: Any) -> Float[Tensor, "*batch M K"]:
-        """What every member says, whatever it was trained on."""
-        return stack_members([self._ask(number, inputs) for number in range(self.members)])
+    def said(self, inputs: Any) -> Any:
+        """What every member says, as a `Categorical` or `Gaussian` with member axis −2, whatever it was trained on."""
+        answers = [self._ask(number, inputs) for number in range(self.members)]
+        return family_named(self.family).from_output(stack_members(answers))
 
     def forward(self, batch: Batch) -> Mixture:
         weights = member_weights(self.saw, batch.index)
-        logits = self.logits(batch.inputs)
+        said = self.said(batch.inputs)
         if weights is not None:
-            weights = weights.reshape(len(weights), *[1] * (logits.ndim - 3), self.members)
-            weights = weights.to(logits).expand(logits.shape[:-1])
-        return Mixture(Categorical(logits), weights)
+            mean = said.mean
+            weights = weights.reshape(len(weights), *[1] * (mean.ndim - 3), self.members)
+            weights = weights.to(mean).expand(mean.shape[:-1])
+        return Mixture(said, weights)
 
     @torch.no_grad()
     def predict(self, inputs: Any, batch_size: int = 1024) -> Mixture:
@@ -120,8 +154,8 @@ class Ensemble(nn.Module):
         parts = []
         for start in range(0, size, batch_size):
             rows = slice(start, start + batch_size)
-            parts.append(self.logits(map_tensors(lambda t: t[rows], inputs)))  # noqa: B023
-        return Mixture(Categorical(torch.cat(parts)))
+            parts.append(self.said(map_tensors(lambda t: t[rows], inputs)))  # noqa: B023
+        return Mixture(joined(parts))
 
 
 def as_teacher(given: Any, examples: int | None = None) -> Teacher:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.batch import Batch
+from solera.core.batch import Batch, tensors_in
 from solera.core.disk import map_tensors, read_manifest, require_checksum
 from solera.core.errors import DamagedFileError, MismatchError
 from solera.distributions.base import Targets
@@ -101,7 +101,7 @@ class TransferSet:
 
     def __call__(self, batch: Batch) -> Targets:
         found = self._positions(batch)
-        device = batch.weight.device if batch.weight is not None else torch.device("cpu")
+        device = (tensors_in(batch.inputs)[0] if batch.weight is None else batch.weight).device
         columns = {name: self._gather(name, found, batch) for name in self.shards[0] if name not in BOOKKEEPING}
         return self.codec.decode({k: v.to(device) for k, v in columns.items()}, self.classes)
 

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from solera.core.batch import UNLABELLED, Batch, ManyBatches, tensors_in
-from solera.core.checks import require_finite, require_labels
-from solera.methods.base import Method
+from solera.core.batch import Batch, ManyBatches, tensors_in
+from solera.core.checks import require_finite
+from solera.methods.base import Method, require_family
+from solera.tasks import task_of
 from solera.teachers.base import Teacher
 from solera.training.loop import train
 from solera.training.settings import Training
@@ -33,9 +34,9 @@ def distill(
     `validation` batches pick the best epoch (and stop early, with `training.patience`). With a `folder` the run can be
     killed at any moment: the same call goes on from there and ends in the same bits.
     """
-    check(teacher, model, batches, training)
+    check(teacher, model, batches, method, training)
     if validation is not None:
-        check(teacher, model, validation, training)
+        check(teacher, model, validation, method, training)
     student = method.student(model, teacher.members)
 
     def objective(output: Any, batch: Batch, progress: float) -> Tensor:
@@ -44,8 +45,9 @@ def distill(
         loss = method.loss(output, targets, progress)
         if training.label_weight == 0 or batch.target is None:
             return loss
-        labelled = batch.target != UNLABELLED
-        label_loss = -method.predict(output).log_prob(batch.target.masked_fill(~labelled, 0))
+        task = task_of(batch.target)
+        labelled = task.labelled(batch.target, loss.ndim)
+        label_loss = -method.predict(output).log_prob(task.filled(batch.target))
         return torch.where(labelled, (1 - training.label_weight) * loss + training.label_weight * label_loss, loss)
 
     train(
@@ -59,29 +61,32 @@ def distill(
         identity=repr((teacher.fingerprints, method)),
         title=f"distil {type(method).__name__}",
     )
-    return Student(method.finalize(student).eval(), method)
+    return Student(method.finalize(student).eval(), method, getattr(teacher, "labels", None))
 
 
-def check(teacher: Teacher, model: nn.Module, batches: Iterable[Batch], training: Training) -> None:
+def check(teacher: Teacher, model: nn.Module, batches: Iterable[Batch], method: Method, training: Training) -> None:
     """Everything that can be wrong with the data, before any work starts."""
-    classes = None
+    size = None
     for batch in batches:
-        if classes is None:
+        if size is None:
             with torch.no_grad():
-                classes, outputs = teacher(batch).mean.shape[-1], model.eval()(batch.inputs).shape[-1]
-            if classes != outputs:
+                targets, outputs = teacher(batch), model.eval()(batch.inputs).shape[-1]
+            require_family(method, targets)
+            size = targets.mean.shape[-1]
+            if outputs != method.outputs(size):
+                what = "classes" if targets.family == "categorical" else "target dimensions"
                 raise ValueError(
-                    f"the teacher knows {classes} classes, the student's network gives {outputs} outputs: "
-                    "give the network as many outputs as there are classes"
+                    f"the teacher knows {size} {what}, the student's network gives {outputs} outputs: "
+                    f"{type(method).__name__} needs {method.outputs(size)} of them"
                 )
         for tensor in tensors_in(batch.inputs):
             require_finite("inputs", tensor)
         teacher.check(batch)
         if batch.target is not None:
-            require_labels("labels", batch.target[batch.target != UNLABELLED], classes)
+            task_of(batch.target).check(batch.target, size)
         elif training.label_weight:
             raise ValueError(
                 f"label_weight={training.label_weight} mixes in labels, but the batches carry none: pass target"
             )
-    if classes is None:
+    if size is None:
         raise ValueError("there are no batches to distil on")

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from solera.core.batch import Batches
+from solera.core.seeds import stream
 from solera.distributions.base import Prediction
 from solera.methods.base import Method
+from solera.methods.normal_wishart import NormalWishart
 from solera.methods.proxy_dirichlet import ProxyDirichlet
 from solera.nn.default import network_for
+from solera.teachers.committee import committee, without_variance
 from solera.teachers.ensemble import as_teacher
 from solera.training.distill import distill
 from solera.training.settings import Training
@@ -22,7 +25,8 @@ from solera.training.student import Student
 class Distiller:
     """Distils on arrays in memory. Holds out a part of the examples to pick the best epoch.
 
-    Without a `model`, rows get a standardising MLP and images a small convnet.
+    Without a `model`, rows get a standardising MLP and images a small convnet. Without a `method`, classes get
+    `ProxyDirichlet` and real targets `NormalWishart`.
     """
 
     def __init__(
@@ -35,27 +39,36 @@ class Distiller:
         validation_fraction: float = 0.1,
         folder: str | Path | None = None,
     ) -> None:
-        self.model, self.method, self.training = model, method or ProxyDirichlet(), training or Training(epochs=100)
+        self.model, self.method, self.training = model, method, training or Training(epochs=100)
         self.batch_size, self.validation_fraction, self.folder = batch_size, validation_fraction, folder
 
     def fit(self, ensemble: Any, inputs: Any, labels: Any = None, auxiliary: Any = None) -> "Distiller":
         """`ensemble`: a teacher, a list of models, or its members' predictions `(examples, members, classes)`.
 
-        Labels are needed only where `training.label_weight` mixes them in. Auxiliary inputs need a live ensemble.
+        Labels are needed where `training.label_weight` mixes them in, and for regressors without a variance (a list of
+        them, or their forecasts `(examples, members)`), to estimate the noise from: such examples must be new to the
+        members, otherwise pass `solera.committee(...)`. Auxiliary inputs need a live ensemble.
         """
         x, extra = as_inputs(inputs), None if auxiliary is None else as_inputs(auxiliary)
         y = None if labels is None else torch.as_tensor(np.asarray(labels))
-        teacher = as_teacher(ensemble, len(x))
+        bare = y is not None and without_variance(ensemble)
+        teacher = committee(ensemble, x, y) if bare else as_teacher(ensemble, len(x))
         if extra is not None and not teacher.live:
             raise ValueError("remembered predictions know nothing of auxiliary inputs: pass the live Ensemble")
         batches, held = Batches(x, y, auxiliary=extra, batch_size=self.batch_size), None
         if self.validation_fraction:
             batches, held = batches.split(self.validation_fraction, self.training.seed)
         with torch.no_grad():
-            classes = teacher(batches.all.take(slice(0, 1))).mean.shape[-1]
-        model = network_for(batches.all.inputs, classes) if self.model is None else copy.deepcopy(self.model)
+            said = teacher(batches.all.take(slice(0, 256)))
+        real = said.family == "gaussian"
+        method = self.method or (NormalWishart() if real else ProxyDirichlet())
+        model = copy.deepcopy(self.model)
+        if model is None:
+            outputs = method.outputs(said.mean.shape[-1])
+            torch.manual_seed(stream(self.training.seed, "student"))
+            model = network_for(batches.all.inputs, outputs, said.mean if real else None)
         self.student_: Student = distill(
-            teacher, model, batches, self.method, self.training, validation=held, folder=self.folder
+            teacher, model, batches, method, self.training, validation=held, folder=self.folder
         )
         return self
 

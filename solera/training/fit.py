@@ -1,4 +1,4 @@
-"""Train one ordinary classifier on labels: how an ensemble's members are made."""
+"""Train one ordinary classifier or regressor on labels: how an ensemble's members are made."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,25 +8,34 @@ from torch import Tensor, nn
 
 from solera.core.batch import Batch, ManyBatches, tensors_in
 from solera.core.checks import require_finite, require_labels
-from solera.distributions.categorical import Categorical
+from solera.distributions.families import family_named
+from solera.tasks import task_of
 from solera.training.loop import train
 from solera.training.settings import Training
 
 
 def label_loss(output: Any, batch: Batch, progress: float) -> Tensor:
-    """−ln p(y)."""
+    """−ln p(y): of a class by logits, of a real target by mean and log-variance."""
     assert batch.target is not None
-    return -Categorical(output).log_prob(batch.target)
+    family = family_named(task_of(batch.target).family)
+    return -family.from_output(output).log_prob(batch.target)
 
 
-def check_labelled(batches: Iterable[Batch], classes: int) -> None:
-    """Finite inputs and labels in range, before any work starts."""
+def check_labelled(batches: Iterable[Batch], outputs: int) -> None:
+    """Finite inputs, labels in range and a network that fits them, before any work starts."""
     for batch in batches:
         for tensor in tensors_in(batch.inputs):
             require_finite("inputs", tensor)
         if batch.target is None:
-            raise ValueError("a classifier learns from labels, but the batches carry none: pass target")
-        require_labels("labels", batch.target, classes)
+            raise ValueError("a model learns from labels, but the batches carry none: pass target")
+        require_finite("targets", batch.target)
+        if not batch.target.is_floating_point():
+            require_labels("labels", batch.target, outputs)
+        elif outputs != 2 * (size := batch.target[:1].numel() if batch.target.ndim > 1 else 1):
+            raise ValueError(
+                f"a real target of {size} dimensions takes {2 * size} outputs, means and then log-variances; this "
+                f"network gives {outputs}"
+            )
 
 
 def fit(
@@ -38,5 +47,5 @@ def fit(
     folder: Path | None = None,
     title: str = "fit",
 ) -> nn.Module:
-    """Maximum likelihood of the labels; resumable like every training."""
+    """Maximum likelihood of the labels, classes or (floating-point) real targets; resumable like every training."""
     return train(model, batches, label_loss, training, validation=validation, folder=folder, title=title)

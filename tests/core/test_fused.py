@@ -8,8 +8,9 @@ import torch
 
 from solera.core import fused as module
 from solera.core.fused import compiled, fused
+from solera.methods.end import _grouped_kl
 from solera.methods.end2 import _negative_log_likelihood
-from solera.methods.proxy_dirichlet import _reverse_kl
+from solera.methods.proxy_dirichlet import _reverse_kl, _sparse_reverse_kl
 
 
 def square(logits, offset):
@@ -146,12 +147,19 @@ def test_outside_the_block_nothing_is_compiled(monkeypatch):
 
 
 @pytest.mark.usefixtures("_unchecked")
-@pytest.mark.parametrize("kernel", [_reverse_kl, _negative_log_likelihood])
+@pytest.mark.parametrize("kernel", [_reverse_kl, _sparse_reverse_kl, _negative_log_likelihood, _grouped_kl])
 def test_compiled_once_for_every_batch_size_it_agrees(kernel):
     torch.compiler.reset()
     torch.manual_seed(0)
     logits, mean = 4 * torch.randn(40, 301), (3 * torch.randn(40, 301)).softmax(-1)
-    columns = (mean, torch.full((40,), 20.0)) if kernel is _reverse_kl else (mean.log(),)
+    probs, indices = mean.topk(20, -1)
+    tail, divisor = 1 - probs.sum(-1), torch.full((40,), 20.0)
+    columns = {
+        _reverse_kl: (mean, divisor),
+        _sparse_reverse_kl: (indices, probs - tail.unsqueeze(-1) / 281, tail / 281, divisor),
+        _negative_log_likelihood: (mean.log(),),
+        _grouped_kl: (indices, probs, tail),
+    }[kernel]
     plain = run(kernel, logits, *columns)
     with compiled(), warnings.catch_warnings():
         warnings.filterwarnings("error", message="kernels run uncompiled")

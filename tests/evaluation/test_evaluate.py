@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from solera import EnD, ProxyDirichlet, Student, evaluate, metrics
-from solera.evaluation import columns
 from solera.nn import MLP
+from solera.tasks import Classification
 from tests.helpers import small_batches, small_ensemble
 
 
@@ -45,6 +45,6 @@ def test_the_table_has_a_row_a_model_and_a_dash_for_what_is_not_there(evaluation
 
 def test_columns_of_sequences_keep_their_axes():
     prediction = ProxyDirichlet().predict(torch.randn(2, 5, 4))
-    found = columns(prediction, torch.zeros(2, 5, dtype=torch.long))
+    found = Classification().columns(prediction, torch.zeros(2, 5, dtype=torch.long))
     assert {c.shape for c in found.values()} == {(2, 5)}
     np.testing.assert_allclose(found["total"], found["data"] + found["knowledge"], rtol=1e-5)

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from solera import Batch, EnD, EnD2, ProxyDirichlet, capture
-from solera.distributions import Categorical, Mixture, TopK, summarize
+from solera.distributions import Categorical, Mixture, TopK, summarize, summarize_top
+from solera.distributions.summary import largest
 from solera.methods import end_loss, proxy_dirichlet_loss
 from solera.methods.end import end_top_k_loss
 from solera.teachers import DenseCodec, MeanCodec, TopKCodec
@@ -31,8 +32,78 @@ def test_summaries_say_what_the_members_say(scale, classes, weighted):
         targets = Mixture(targets.members, weights / weights.sum(-1, keepdim=True))
     summary = summarize(targets)
     torch.testing.assert_close(summary.mean, targets.mean, rtol=1e-4, atol=1e-7)
+    top = summarize_top(targets, 6)
+    torch.testing.assert_close(top.probs, targets.mean.topk(6, -1).values, rtol=1e-4, atol=1e-7)
     for name in ("total", "data", "knowledge", "rmi", "epkl"):
         torch.testing.assert_close(getattr(summary, name), getattr(targets, name), rtol=1e-4, atol=3e-6)
+        assert torch.equal(getattr(top, name), getattr(summary, name))
+
+
+@pytest.mark.parametrize("offset", [0.0, -80.0])
+@pytest.mark.parametrize("classes", [10, 40_000])
+def test_small_differences_between_members_are_measured_to_a_few_millionths(classes, offset):
+    """Against the same in float64."""
+    torch.manual_seed(0)
+    logits = 2 * torch.randn(6, 1, classes) + 0.03 * torch.randn(6, 3, classes) + offset
+    ours, exact = summarize(Mixture(Categorical(logits))), Mixture(Categorical(logits.double()))
+    for name in ("total", "knowledge", "rmi"):
+        torch.testing.assert_close(getattr(ours, name).double(), getattr(exact, name), rtol=0, atol=3e-6)
+    torch.testing.assert_close(ours.mean.double(), exact.mean, rtol=1e-5, atol=0)
+
+
+def test_rows_in_parts_join_without_a_seam(monkeypatch):
+    """Some rows of them hold a −∞, and go the slower way."""
+    from solera.distributions import summary as module
+
+    targets = mixture(2, 5, classes=50)
+    targets.members.logits[1, 2, :, 7] = -torch.inf
+    targets.members.logits[0, 1, 0, 3] = -torch.inf
+    for elements in (1, 3 * 4 * 50):
+        monkeypatch.setattr(module, "_CHUNK", elements)
+        top = summarize_top(targets, 5)
+        for name in ("total", "knowledge", "rmi"):
+            torch.testing.assert_close(getattr(top, name), getattr(targets, name), rtol=1e-4, atol=3e-6)
+        torch.testing.assert_close(top.probs, targets.mean.topk(5, -1).values)
+
+
+@pytest.mark.parametrize("silent", [float("nan"), float("inf"), -float("inf")])
+def test_a_member_of_weight_zero_is_not_read(silent):
+    spoken = mixture(4, members=3)
+    logits = torch.cat([torch.full((4, 1, 30), silent), spoken.members.logits], -2)
+    weights = torch.cat([torch.zeros(4, 1), torch.full((4, 3), 1 / 3)], -1)
+    ours = summarize(Mixture(Categorical(logits), weights))
+    torch.testing.assert_close(ours.mean, spoken.mean)
+    for name in ("total", "knowledge", "rmi"):
+        torch.testing.assert_close(getattr(ours, name), getattr(spoken, name), rtol=1e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_logits_are_summarized_in_float32(dtype):
+    logits = mixture(3, classes=2000).members.logits.to(dtype)
+    ours, exact = summarize(Mixture(Categorical(logits))), Mixture(Categorical(logits.float()))
+    torch.testing.assert_close(ours.total, exact.total, rtol=1e-5, atol=0)
+    torch.testing.assert_close(ours.rmi, exact.rmi, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("batch", [(), (0,), (2, 0), (1, 1)])
+def test_summaries_of_any_batch_axes(batch):
+    top = summarize_top(mixture(*batch, classes=700), 3)
+    assert top.indices.shape == (*batch, 3)
+    assert top.knowledge.shape == batch
+    assert summarize(mixture(*batch)).mean.shape == (*batch, 30)
+
+
+@pytest.mark.parametrize("keep", [1, 3, 64, 900])
+@pytest.mark.parametrize("classes", [1, 64, 1000, 4097, 40_000])
+def test_the_largest_are_those_of_topk(classes, keep):
+    for values in (torch.rand(3, classes), torch.rand(3, classes).sort(-1, descending=True).values):
+        found, columns = largest(values, keep)
+        wanted = values.topk(min(keep, classes), -1)
+        assert torch.equal(found, wanted.values)
+        assert torch.equal(values.gather(-1, columns), found)
+        assert all(len(set(row.tolist())) == len(row) for row in columns)
+    tied = torch.zeros(2, classes)
+    assert len(set(largest(tied, keep)[1][0].tolist())) == min(keep, classes)
 
 
 def test_a_class_ruled_out_by_a_member_is_no_nan():
@@ -160,6 +231,25 @@ def test_the_top_k_loss_of_end_is_a_kl():
     torch.testing.assert_close(EnD().loss(same, kept), torch.zeros(8), rtol=0, atol=1e-6)
     dropped = EnD(tail="dropped").loss(z, kept)
     np.testing.assert_allclose(dropped.numpy(), -(grouped[0][:, :-1] * np.log(grouped[1][:, :-1])).sum(-1), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("classes", "keep"), [(10, 3), (12, 12), (1000, 20)])
+@pytest.mark.parametrize("sure", [0.0, 30.0, 300.0])
+def test_the_top_k_loss_of_end_and_its_gradient_against_float64(classes, keep, sure):
+    """`sure`: how far the student puts the kept classes above all others; the mass of these must not vanish."""
+    kept = sparse(mixture(6, classes=classes), keep)
+    logits = 3 * torch.randn(6, classes)
+    logits = logits.scatter_add(-1, kept.indices, torch.full((6, keep), sure))
+    z, exact = logits.clone().requires_grad_(), logits.double().requires_grad_()
+    log_q = exact.log_softmax(-1)
+    others = log_q.scatter(-1, kept.indices, -torch.inf).logsumexp(-1)
+    probs, tail = kept.probs.double(), kept.tail.double()
+    true = (torch.xlogy(probs, probs) - probs * log_q.gather(-1, kept.indices)).sum(-1) + torch.xlogy(tail, tail)
+    true = true - torch.where(tail > 0, tail * others, 0.0)
+    ours = end_top_k_loss(z, kept.indices, kept.probs, kept.tail)
+    torch.testing.assert_close(ours.double(), true, rtol=1e-6, atol=1e-6)
+    slopes = [torch.autograd.grad(loss.sum(), x)[0].double() for loss, x in ((ours, z), (true, exact))]
+    torch.testing.assert_close(*slopes, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", [EnD2(), EnD(temperature=2.0)], ids=str)

@@ -40,6 +40,17 @@ def test_many_shards_answer_as_one(tmp_path):
     torch.testing.assert_close(remembered(whole).mean, ensemble(whole).mean, rtol=0, atol=2e-3)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_answers_are_where_the_inputs_are(tmp_path, weighted):
+    """On the device without memory, which every machine has."""
+    batches = small_batches()
+    remembered = capture(small_ensemble(), batches, tmp_path)
+    batch = batches.all
+    weight = torch.ones(len(batch)) if weighted else None
+    there = Batch(batch.inputs, batch.index, weight=weight).to(torch.device("meta"))
+    assert remembered(there).mean.device.type == "meta"
+
+
 class Tagger(nn.Module):
     """A teacher over sequences: one distribution per token."""
 

@@ -9,14 +9,26 @@ from torch import nn
 from solera.teachers.adapters.arrays import Predictions
 from solera.teachers.adapters.base import Adapter
 from solera.teachers.adapters.callables import Function
+from solera.teachers.adapters.forecasts import Forecasts
 from solera.teachers.adapters.huggingface import SequenceClassifier
 from solera.teachers.adapters.onnx import Onnx
-from solera.teachers.adapters.sklearn import Estimator
+from solera.teachers.adapters.sklearn import Estimator, Regressor
 
-__all__ = ["Adapter", "Estimator", "Function", "Onnx", "Predictions", "SequenceClassifier", "adapt", "is_model"]
+__all__ = [
+    "Adapter",
+    "Estimator",
+    "Forecasts",
+    "Function",
+    "Onnx",
+    "Predictions",
+    "Regressor",
+    "SequenceClassifier",
+    "adapt",
+    "is_model",
+]
 
 ACCEPTED = (
-    "a torch module that gives logits, a Hugging Face classifier, a fitted estimator with predict_proba "
+    "a torch module that gives logits, a Hugging Face classifier, a fitted estimator with predict_proba or predict "
     "(scikit-learn, LightGBM, XGBoost), the path of an .onnx file, or a function of the inputs that gives logits"
 )
 
@@ -30,11 +42,11 @@ def is_model(model: Any) -> bool:
     """Whether `adapt` can make something of it."""
     if isinstance(model, (str, Path)):
         return str(model).endswith(".onnx")
-    return not isinstance(model, type) and (hasattr(model, "predict_proba") or callable(model))
+    return not isinstance(model, type) and (hasattr(model, "predict") or callable(model))
 
 
 def adapt(model: Any) -> nn.Module:
-    """Any model as a torch module that gives logits or log-probabilities `[*batch, K]`."""
+    """Any model as a torch module that gives logits or log-probabilities `[*batch, K]`, or means `[*batch, D]`."""
     if isinstance(model, type):
         raise TypeError(f"{model.__name__} is a class, not a model: pass a fitted instance")
     if not is_model(model):
@@ -49,4 +61,6 @@ def adapt(model: Any) -> nn.Module:
         return Onnx(model)
     if hasattr(model, "predict_proba"):
         return Estimator(model)
+    if hasattr(model, "predict"):
+        return Regressor(model)
     return Function(model, probabilities=False)

@@ -63,12 +63,19 @@ def _joined(tables: list[Table], labels: Names | None) -> tuple[np.ndarray, list
     return np.stack(aligned, axis=1), agreed
 
 
-def _examples_first(values: np.ndarray, examples: int | None) -> np.ndarray:
+def examples_first(values: np.ndarray, examples: int | None) -> np.ndarray:
+    """With the examples' axis first: the one of that length, if it is known."""
     if examples is None or values.ndim != 3 or values.shape[0] == examples:
         return values
     if values.shape[1] != examples:
         raise ValueError(f"there are {examples} inputs, but predictions of shape {values.shape} are for other ones")
     return values.swapaxes(0, 1)
+
+
+def require_known(batch: Batch, examples: int) -> None:
+    """Refuses an example past the end of the array."""
+    if int(batch.index.max()) >= examples:
+        raise MismatchError(f"there are predictions for {examples} examples, none for {int(batch.index.max())}")
 
 
 class Predictions:
@@ -107,7 +114,7 @@ class Predictions:
                     f"{values} holds one member's predictions {table.values.shape}: pass a list of files, one a member"
                 )
             self.labels, (order,) = align([table.names], labels)
-            array = _examples_first(table.values if order is None else table.values[..., order], examples)
+            array = examples_first(table.values if order is None else table.values[..., order], examples)
         self.logits = as_log_probs(array)
         if self.labels is not None and len(self.labels) != self.logits.shape[-1]:
             raise ValueError(f"there are {self.logits.shape[-1]} classes, but {len(self.labels)} labels: {self.labels}")
@@ -124,10 +131,7 @@ class Predictions:
 
     def check(self, batch: Batch) -> None:
         """Refuses an example that no prediction is for, or that every member was trained on."""
-        if int(batch.index.max()) >= len(self.logits):
-            raise MismatchError(
-                f"there are predictions for {len(self.logits)} examples, none for {int(batch.index.max())}"
-            )
+        require_known(batch, len(self.logits))
         member_weights(self.saw, batch.index)
 
     def __call__(self, batch: Batch) -> Mixture:

@@ -6,7 +6,7 @@ from torch import nn
 
 
 class Adapter(nn.Module, ABC):
-    """A model of another kind as a torch module: inputs in, logits or log-probabilities `[*batch, K]` out, float32."""
+    """A model of another kind as a torch module: inputs in, float32 `[*batch, ...]` out, as its family has it."""
 
     classes: list[str] | None = None  # the names of the columns, in their order, where the model knows them
 

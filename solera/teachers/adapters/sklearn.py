@@ -13,20 +13,12 @@ from solera.teachers.adapters.labels import class_names
 from solera.teachers.adapters.probabilities import log_of_probabilities
 
 
-class Estimator(Adapter):
-    """A fitted classifier, asked through `predict_proba`.
-
-    It gets the inputs as a NumPy matrix, one row per example: a tensor `[B, D]` as it is, one with more axes
-    flattened. An estimator that was fitted on a data frame gets a data frame with the same column names. A row
-    with a probability of 0 is smoothed a little. A call costs milliseconds however few the rows, so capture it once
-    rather than ask every epoch.
-    """
+class _Sklearn(Adapter):
+    """A fitted estimator. It gets the inputs as a NumPy matrix, one row per example."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
-        found = getattr(model, "classes_", None)
-        self.classes = None if found is None or np.ndim(found) != 1 else class_names(found)
 
     @property
     def fingerprint(self) -> str:
@@ -49,6 +41,21 @@ class Estimator(Adapter):
             raise ImportError(f"this {name} was fitted on a data frame: pip install 'solera[sklearn]'") from error
         return pandas.DataFrame(features, columns=list(names))
 
+
+class Estimator(_Sklearn):
+    """A fitted classifier, asked through `predict_proba`.
+
+    It gets the inputs as a NumPy matrix, one row per example: a tensor `[B, D]` as it is, one with more axes
+    flattened. An estimator that was fitted on a data frame gets a data frame with the same column names. A row
+    with a probability of 0 is smoothed a little. A call costs milliseconds however few the rows, so capture it once
+    rather than ask every epoch.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        found = getattr(model, "classes_", None)
+        self.classes = None if found is None or np.ndim(found) != 1 else class_names(found)
+
     @torch.no_grad()
     def forward(self, inputs: Any) -> Float[Tensor, "B K"]:
         who = f"{type(self.model).__name__}.predict_proba"
@@ -56,3 +63,18 @@ class Estimator(Adapter):
         if answer.ndim != 2 or len(answer) != len(inputs):
             raise ValueError(f"{who} must give (examples, classes), got {answer.shape} for {len(inputs)} examples")
         return log_of_probabilities(torch.from_numpy(answer), f"the answers of {who}").float().to(inputs.device)
+
+
+class Regressor(_Sklearn):
+    """A fitted regressor, asked through `predict`: it gives a mean for every target dimension and no variance."""
+
+    @torch.no_grad()
+    def forward(self, inputs: Any) -> Float[Tensor, "B D"]:
+        who = f"{type(self.model).__name__}.predict"
+        answer = np.asarray(self.model.predict(self._features(inputs)))
+        if answer.ndim not in (1, 2) or len(answer) != len(inputs) or answer.dtype.kind != "f":
+            raise ValueError(
+                f"{who} must give a number per example and target dimension, got {answer.dtype} {answer.shape} for "
+                f"{len(inputs)} examples"
+            )
+        return torch.from_numpy(answer.astype(np.float32).reshape(len(answer), -1)).to(inputs.device)

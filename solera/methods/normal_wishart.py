@@ -1,0 +1,98 @@
+"""EnD² for real targets: maximum likelihood of the members under a Normal-Wishart (Regression Prior Networks, 2020)."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from solera.core.schedule import linear
+from solera.distributions import normal_wishart as second_order
+from solera.distributions.base import Targets
+from solera.distributions.families import Family
+from solera.distributions.gaussian import Gaussian
+from solera.methods.base import Method
+
+
+def _require_temperature(name: str, value: float) -> None:
+    if not 1 <= value < math.inf:
+        raise ValueError(
+            f"{name} must be at least 1, got {value}: 1 leaves the members as they are, more draws them together"
+        )
+
+
+def _drawn_together(members: Gaussian, share: Float[Tensor, "*batch M 1"], temperature: float) -> tuple[Tensor, Tensor]:
+    """μ̄ + f·(μ_m − μ̄) and ln(v̄ + f·(v_m − v̄)) with f = 2/(T + 1): the mean and the mean variance stay what they are."""
+    mean, log_variance, factor = members.location, members.log_variance, 2 / (temperature + 1)
+    if temperature == 1:
+        return mean, log_variance
+    centre = (share * mean).sum(-2, keepdim=True)
+    level = (share.log() + log_variance).logsumexp(-2, keepdim=True)
+    variance = torch.logaddexp(math.log(factor) + log_variance, math.log1p(-factor) + level)
+    return centre + factor * (mean - centre), variance
+
+
+def normal_wishart_loss(
+    output: Float[Tensor, "*batch outputs"],
+    member_mean: Float[Tensor, "*batch M D"],
+    member_log_variance: Float[Tensor, "*batch M D"],
+    temperature: float = 1.0,
+    weights: Float[Tensor, "*batch M"] | None = None,
+) -> Float[Tensor, "*batch"]:
+    """−(1/T)·mean_m ln NW(μ_T, Λ_T | m, σ², Tκ, Tν): members drawn together by T, and a student as much surer of them.
+
+    σ², the expected variance, is the same at every T, as the members' mean variance is. In float64 inside.
+    """
+    _require_temperature("temperature", temperature)
+    student = second_order.NormalWishart.from_output(output.double())
+    size, wanted = student.location.shape[-1], member_mean.shape[-1]
+    if size != wanted:
+        raise ValueError(
+            f"a network of {output.shape[-1]} outputs speaks of {size} target dimensions, the members of {wanted}: "
+            f"give it {second_order.NormalWishart.outputs(wanted)} outputs"
+        )
+    surer = second_order.NormalWishart(
+        student.location, student.log_variance, temperature * student.belief, temperature * student.freedom
+    )
+    members, share = Gaussian(member_mean, member_log_variance).weighed(weights)
+    likelihood = surer.log_density(*_drawn_together(members, share, temperature))
+    loss = -(share.squeeze(-1) * likelihood).sum(-1) / temperature
+    return loss.to(output.dtype if output.dtype == torch.float64 else torch.float32)
+
+
+@dataclass(frozen=True)
+class NormalWishart(Method):
+    """Keeps the whole decomposition of a real target's variance into data and knowledge.
+
+    The temperature stays at `initial_temperature` for a third of the training, falls linearly to 1 over the next third,
+    and stays there, as for EnD². A diagonal Λ is a thin slice of the Wishart's matrices: for D > 1 the likeliest ν is
+    about (D + 1)/2 times the one of each dimension alone, which leaves the expected variance where it belongs.
+    """
+
+    family: ClassVar[Family] = "gaussian"
+    initial_temperature: float = 10.0
+
+    def __post_init__(self) -> None:
+        _require_temperature("initial_temperature", self.initial_temperature)
+
+    def temperature(self, progress: float) -> float:
+        """T at this point of the training."""
+        return linear(self.initial_temperature, 1.0, 1 / 3, 2 / 3)(progress)
+
+    def outputs(self, size: int) -> int:
+        return second_order.NormalWishart.outputs(size)
+
+    def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
+        members = targets.members
+        if not isinstance(members, Gaussian):
+            raise ValueError(
+                f"NormalWishart distils Gaussian members (a mean and a variance), got {type(members).__name__}: for "
+                "classes choose EnD2 or ProxyDirichlet"
+            )
+        temperature = self.temperature(progress)
+        return normal_wishart_loss(output, members.location, members.log_variance, temperature, targets.weights)
+
+    def predict(self, output: Tensor) -> second_order.NormalWishart:
+        return second_order.NormalWishart.from_output(output)

@@ -1,0 +1,403 @@
+"""How good a predicted distribution over real numbers is: errors, CRPS, coverage, and what its uncertainty is worth.
+
+Targets and predictions are [*batch] or [*batch, D]; every one of the D cells counts, and `weight` has one entry per
+example or per cell. A mixture of Gaussians has its members on the last axis, behind those of y: [*batch, M].
+Coverage at every level follows from one column, u = F(y): `mixture_cdf` and `student_t_cdf` make it.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from solera.metrics.fidelity import rank_correlation
+from solera.metrics.inputs import Elements, Values, columns, elements, to_numpy, unit_interval
+from solera.metrics.rows import checked_blocks
+from solera.metrics.ties import average_over_ties
+
+Column = NDArray[np.float64]
+
+LEVELS = tuple(percent / 100 for percent in range(5, 100, 5))
+
+
+def _cells(named: dict[str, Values], weight: Values | None) -> tuple[Elements, list[Column]]:
+    """Same-shaped float64 columns; a D of 1 may be left out, and a weight per example is that of its cells."""
+    arrays: dict[str, Values] = {name: to_numpy(values, name).astype(np.float64) for name, values in named.items()}
+    shape = max((np.shape(array) for array in arrays.values()), key=len)
+    for name, array in arrays.items():
+        if shape[-1:] == (1,) and np.shape(array) == shape[:-1]:
+            arrays[name] = np.reshape(array, shape)
+    if weight is not None and len(shape) > 1 and np.shape(weights := to_numpy(weight, "weight")) == shape[:-1]:
+        weight = np.broadcast_to(weights[..., None], shape)
+    return columns(arrays, weight)
+
+
+def _require(good: NDArray[np.bool_], column: NDArray, name: str, layout: Elements, remedy: str) -> None:
+    """Name the first element (or row) that is not good."""
+    bad = ~good
+    if not bad.any():
+        return
+    first = np.unravel_index(bad.argmax(), bad.shape)
+    where, says = layout.position(first[0]), "is" if column.ndim == 1 else "contains"
+    raise ValueError(f"{name}[{where}] {says} {column[first]}: {remedy}")
+
+
+def rmse(predicted: Values, y: Values, weight: Values | None = None) -> float:
+    """√ of the mean (predicted − y)²."""
+    layout, (left, right) = _cells({"predicted": predicted, "y": y}, weight)
+    return math.sqrt(layout.average((left - right) ** 2))
+
+
+def mae(predicted: Values, y: Values, weight: Values | None = None) -> float:
+    """Mean |predicted − y|."""
+    layout, (left, right) = _cells({"predicted": predicted, "y": y}, weight)
+    return layout.average(np.abs(left - right))
+
+
+def mean_nll(log_prob: Values, weight: Values | None = None) -> float:
+    """Mean −ln p(y) in nats, from what Prediction.log_prob says; a density's may be negative."""
+    layout, (column,) = _cells({"log_prob": log_prob}, weight)
+    return layout.average(-column)
+
+
+class _Members(NamedTuple):
+    """Gaussian members [N, M]; one of weight 0 is standard normal, because what it says must not be read."""
+
+    mean: Column
+    deviation: Column
+    weights: Column
+
+    def blocks(self) -> Iterator[tuple[slice, "_Members"]]:
+        """Blocks of rows small enough for the processor's cache."""
+        step = max(1, 2**18 // self.mean.shape[-1])
+        for start in range(0, len(self.mean), step):
+            block = slice(start, start + step)
+            yield block, _Members(self.mean[block], self.deviation[block], self.weights[block])
+
+
+def _members(mean: Values, variance: Values, weights: Values | None, layout: Elements) -> _Members:
+    """Checked means, standard deviations and weights of the members, without padding."""
+    of_mean, of_variance = to_numpy(mean, "mean").astype(np.float64), to_numpy(variance, "variance").astype(np.float64)
+    if of_mean.shape != of_variance.shape:
+        raise ValueError(f"mean has shape {of_mean.shape} but variance has {of_variance.shape}: they must be the same")
+    if of_mean.shape != layout.shape and (of_mean.shape[:-1] != layout.shape or of_mean.ndim == 0):
+        raise ValueError(
+            f"mean has shape {of_mean.shape} but y has {layout.shape}: pass one Gaussian per target, or one per target "
+            "and member, members last"
+        )
+    of_weights = None if weights is None else to_numpy(weights, "weights").astype(np.float64)
+    if of_weights is not None and (of_weights.shape != of_mean.shape or of_mean.shape == layout.shape):
+        raise ValueError(
+            f"weights has shape {of_weights.shape} but mean has {of_mean.shape}: pass one weight per target and member"
+        )
+    shape = (*layout.shape, -1)
+    if of_mean.size == 0:
+        raise ValueError(f"mean is empty (shape {of_mean.shape}): pass at least one member")
+    of_mean, of_variance = layout.pick(of_mean.reshape(shape)), layout.pick(of_variance.reshape(shape))
+    if of_weights is None:
+        of_weights = np.full_like(of_mean, 1 / of_mean.shape[-1])
+    else:
+        of_weights = np.concatenate([b for _, b in checked_blocks(layout.pick(of_weights), "weights", layout)])
+        of_mean, of_variance = np.where(of_weights > 0, of_mean, 0.0), np.where(of_weights > 0, of_variance, 1.0)
+    _require(np.isfinite(of_mean), of_mean, "mean", layout, "pass finite numbers")
+    good = np.isfinite(of_variance) & (of_variance >= 0)
+    _require(good, of_variance, "variance", layout, "variances must be finite and at least 0")
+    return _Members(of_mean, np.sqrt(of_variance), of_weights / of_weights.sum(-1, keepdims=True))
+
+
+def _targets(y: Values, weight: Values | None) -> tuple[Elements, Column]:
+    """Finite real targets without padding."""
+    layout, (column,) = columns({"y": to_numpy(y, "y").astype(np.float64)}, weight)
+    _require(np.isfinite(column), column, "y", layout, "pass finite numbers")
+    return layout, column
+
+
+def _standard(away: Column, deviation: Column) -> Column:
+    """away / deviation: ±∞ for a point elsewhere, 0 for a point right there."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.divide(away, deviation, out=np.zeros_like(away), where=away != 0)
+
+
+def _normal_cdf(z: Column) -> Column:
+    return torch.special.ndtr(torch.from_numpy(z)).numpy()
+
+
+def _excess(away: Column, deviation: Column) -> Column:
+    """E|X| − |μ| of X ~ N(μ, σ²): 2σ(φ(z) − zΦ(−z)) with z = |μ|/σ, and 0 from z = 40 on."""
+    z = np.minimum(_standard(np.abs(away), deviation), 40.0)
+    return 2 * deviation * (np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi) - z * _normal_cdf(-z))
+
+
+def _mixture_crps(y: Column, members: _Members) -> Column:
+    """½ Σ_ij w_i w_j (E|X_i − y| + E|X_j − y| − E|X_i − X_j|), pair by pair, none of them negative.
+
+    Without the excesses a pair is |a| + |b| − |a − b| of a = y − μ_i and b = y − μ_j: twice the smaller, or 0 when y
+    lies between them. Written so, a light member far away does not drown the others.
+    """
+    mean, deviation, weights = members
+    away = y[:, None] - mean
+    size, side, excess = np.abs(away), np.sign(away), _excess(away, deviation)
+    total = np.zeros(len(y))
+    for j in range(mean.shape[-1]):
+        one, rest = slice(j, j + 1), slice(j, None)
+        pair = np.where(side[:, one] * side[:, rest] > 0, 2 * np.minimum(size[:, one], size[:, rest]), 0.0)
+        pair += excess[:, one] + excess[:, rest]
+        pair -= _excess(mean[:, one] - mean[:, rest], np.hypot(deviation[:, one], deviation[:, rest]))
+        pair[:, 0] /= 2  # i = j comes once, i ≠ j twice
+        total += weights[:, j] * (weights[:, rest] * pair).sum(-1)
+    return total
+
+
+def crps(
+    y: Values, mean: Values, variance: Values, weights: Values | None = None, weight: Values | None = None
+) -> float:
+    """Mean ∫ (F(x) − [y ≤ x])² dx = E|X − y| − ½E|X − X′| of a Gaussian or a mixture (Grimit et al. 2006).
+
+    mean and variance are [*batch] or [*batch, M]; the members' `weights` [*batch, M] sum to 1, None: all alike.
+    Variance 0 is a point: one gives |y − μ|, several the CRPS of an ensemble of numbers.
+    """
+    layout, target = _targets(y, weight)
+    blocks = _members(mean, variance, weights, layout).blocks()
+    return layout.average(np.concatenate([_mixture_crps(target[block], members) for block, members in blocks]))
+
+
+def mixture_cdf(y: Values, mean: Values, variance: Values, weights: Values | None = None) -> Column:
+    """u = F(y) = Σ_m w_m Φ((y − μ_m)/σ_m), in the shape of y; y on a point (variance 0) takes half of its mass."""
+    layout, target = _targets(y, None)
+    found = [
+        (w * _normal_cdf(_standard(target[block, None] - centre, deviation))).sum(-1)
+        for block, (centre, deviation, w) in _members(mean, variance, weights, layout).blocks()
+    ]
+    return np.minimum(np.concatenate(found), 1.0).reshape(layout.shape)
+
+
+def _bisect(low: Column, high: Column, enough: Callable[[Column], NDArray[np.bool_]]) -> Column:
+    """The least float64 in [low, high] that is enough, else high; exact at any scale: it halves the floats between."""
+    lowest = np.iinfo(np.int64).min
+
+    def flip(bits: NDArray[np.int64]) -> NDArray[np.int64]:  # floats in order <-> whole numbers in order
+        return np.where(bits < 0, lowest - bits, bits)
+
+    left, right = flip((low + 0.0).view(np.int64)), flip((high + 0.0).view(np.int64))
+    while (left < right).any():
+        middle = (left & right) + ((left ^ right) >> 1)
+        found = enough(flip(middle).view(np.float64))
+        left, right = np.where(found, left, np.minimum(middle + 1, right)), np.where(found, middle, right)
+    return flip(right).view(np.float64)
+
+
+def _check_level(level: float, name: str) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"{name} is {level}: pass a number between 0 and 1")
+
+
+def _reached(x: Column, p: float, members: _Members) -> NDArray[np.bool_]:
+    """Whether F(x) ≥ p; above ½ by the upper tail, because 1 − p is exact there and F is not."""
+    mean, deviation, weights = members
+    away = x[:, None] - mean
+    z = np.where((away == 0) & (deviation == 0), np.inf, _standard(away, deviation))
+    if p > 0.5:
+        return (weights * _normal_cdf(-z)).sum(-1) <= 1 - p
+    return (weights * _normal_cdf(z)).sum(-1) >= p
+
+
+def mixture_quantile(p: float, mean: Values, variance: Values, weights: Values | None = None) -> Column:
+    """The least x with F(x) ≥ p, of Gaussians [N] or of mixtures [*batch, M], to the last digits of a float64.
+
+    It lies between the least and the greatest of the members' own quantiles. The difference of two, at 0.95 and at
+    0.05, is the width of the central 90 % interval.
+    """
+    _check_level(p, "p")
+    shape = to_numpy(mean, "mean").shape
+    layout = elements(shape if len(shape) == 1 else shape[:-1], "mean", None)
+    normal = float(torch.special.ndtri(torch.tensor(p, dtype=torch.float64)))
+    found = []
+    for _, members in _members(mean, variance, weights, layout).blocks():
+        own, heard = members.mean + members.deviation * normal, members.weights > 0
+        low, high = np.where(heard, own, np.inf).min(-1), np.where(heard, own, -np.inf).max(-1)
+        found.append(_bisect(low, high, partial(_reached, p=p, members=members)))
+    return np.concatenate(found).reshape(layout.shape)
+
+
+def _log_half_step(x: Column) -> Column:
+    """ln Γ(x + ½) − ln Γ(x); from x = 30 on by its series, where the two logarithms would cancel."""
+    first, second = (torch.lgamma(torch.from_numpy(v)).numpy() for v in (x + 0.5, x))
+    u = 1 / np.maximum(x, 30.0)
+    series = -0.5 * np.log(u) - u / 8 + u**3 / 192 - u**5 / 640 + 17 * u**7 / 14336
+    return np.where(x < 30, first - second, series)
+
+
+def _quadrature(count: int) -> Iterator[tuple[float, float]]:
+    """Gauss and Legendre's nodes and weights on [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    return zip(0.5 * nodes + 0.5, 0.5 * weights, strict=True)
+
+
+def _log_ratio(freedom: Column) -> Column:
+    """ln R = ln Γ(ν − ½) − ln Γ(ν) + ln Γ((ν+1)/2) − ln Γ(ν/2) = h(ν/2) − h(ν − ½), with the half step h.
+
+    It vanishes at ν = 1. Below ν = 3 it is −∫ h′ = −∫ (ψ(x + ½) − ψ(x)) dx over the (ν − 1)/2 between the two.
+    """
+    length = (np.minimum(freedom, 3.0) - 1) / 2
+    slope = np.zeros_like(freedom)
+    for node, w in _quadrature(16):
+        x = torch.from_numpy(0.5 + (1 + node) * length)
+        slope += w * (torch.digamma(x + 0.5) - torch.digamma(x)).numpy()
+    return np.where(freedom < 3, -length * slope, _log_half_step(freedom / 2) - _log_half_step(freedom - 0.5))
+
+
+def _student_t_centre(z: Column, freedom: Column) -> Column:
+    """P(|T| ≤ z), z ≥ 0, ν > 1: in t = √ν·sinh s the density is ∝ cosh(s)^−ν, smooth enough for one quadrature."""
+    decay = 40 / freedom  # cosh(end)^−ν = e^−40: what lies beyond does not count
+    end = np.minimum(np.arcsinh(z / np.sqrt(freedom)), decay + np.log1p(np.sqrt(-np.expm1(-2 * decay))))
+    log_peak = _log_half_step(freedom / 2) - 0.5 * math.log(math.pi)
+    inside = sum(w * np.exp(log_peak - 0.5 * freedom * np.log1p(np.sinh(x * end) ** 2)) for x, w in _quadrature(64))
+    return np.minimum(2 * end * inside, 1.0)
+
+
+def _student_t(
+    mean: Values, scale: Values, freedom: Values, weight: Values | None, y: Values | None = None
+) -> tuple[Elements, list[Column]]:
+    """Checked columns: y (where there is one), location, scale and degrees of freedom."""
+    named = ({} if y is None else {"y": y}) | {"mean": mean, "scale": scale, "freedom": freedom}
+    layout, found = _cells(named, weight)
+    for name, column in zip(named, found, strict=True):
+        if name == "freedom":
+            remedy = "pass more than 1 degree of freedom, at 1 and below a Student-t has no mean"
+            _require(column > 1, column, name, layout, remedy)
+        else:
+            remedy = "scales must be finite and at least 0" if name == "scale" else "pass finite numbers"
+            _require(np.isfinite(column) & ((column >= 0) | (name != "scale")), column, name, layout, remedy)
+    found[-1] = np.minimum(found[-1], 1e30)  # ∞ is the Gaussian, and so is this, to the last digit
+    return layout, found
+
+
+def crps_student_t(y: Values, mean: Values, scale: Values, freedom: Values, weight: Values | None = None) -> float:
+    """Mean CRPS of μ + s·T_ν, ν > 1 (Jordan et al. 2019), in a form that neither ν → 1 nor ν → ∞ spoils.
+
+    With z = (y − μ)/s it is s·{z(2F(z) − 1) + 2νf(0)/(ν − 1)·[(1 + z²/ν)^−(ν−1)/2 − R]}, R = B(½, ν−½)/B(½, ν/2):
+    both terms in brackets are 1 at ν = 1, so each is taken less 1.
+    """
+    layout, (target, centre, s, v) = _student_t(mean, scale, freedom, weight, y)
+    away = np.abs(target - centre)
+    z = _standard(away, s)
+    half = (v - 1) / 2
+    t = z / np.sqrt(v)
+    log_tail = np.where(t < 1e8, np.log1p(np.minimum(t, 1e8) ** 2), 2 * np.log(np.maximum(t, 1.0)))
+    peak = np.exp(_log_half_step(v / 2) + 0.5 * np.log(v / math.pi))  # ν·f(0)
+    bracket = np.expm1(-half * log_tail) - np.expm1(_log_ratio(v))
+    return layout.average(away * _student_t_centre(z, v) + s * peak * bracket / half)
+
+
+def student_t_cdf(y: Values, mean: Values, scale: Values, freedom: Values) -> Column:
+    """u = F((y − μ)/s) of a Student-t with ν > 1 degrees of freedom, in the shape of y, to 1e-14."""
+    layout, (target, centre, s, v) = _student_t(mean, scale, freedom, None, y)
+    z = _standard(target - centre, s)
+    return (0.5 + 0.5 * np.sign(z) * _student_t_centre(np.abs(z), v)).reshape(layout.shape)
+
+
+def student_t_quantile(p: float, mean: Values, scale: Values, freedom: Values) -> Column:
+    """The x with F(x) = p of a Student-t with ν > 1 degrees of freedom, in the shape of mean."""
+    _check_level(p, "p")
+    layout, (centre, s, v) = _student_t(mean, scale, freedom, None)
+    inside = abs(2 * p - 1)
+    high = np.full_like(v, np.finfo(np.float64).max)
+    z = _bisect(np.zeros_like(v), high, lambda z: _student_t_centre(z, v) >= inside)
+    return (centre + math.copysign(1, p - 0.5) * s * z).reshape(layout.shape)
+
+
+def _interval(lower: Values, upper: Values, weight: Values | None, **y: Values) -> tuple[Elements, list[Column]]:
+    """Checked interval ends, and y where there is one."""
+    layout, found = _cells({"lower": lower, "upper": upper} | y, weight)
+    _require(found[0] <= found[1], found[0], "lower", layout, "it is above its upper end, pass them in order")
+    return layout, found
+
+
+def coverage(y: Values, lower: Values, upper: Values, weight: Values | None = None) -> float:
+    """How often lower ≤ y ≤ upper."""
+    layout, (low, high, target) = _interval(lower, upper, weight, y=y)
+    return layout.average(((low <= target) & (target <= high)).astype(np.float64))
+
+
+def interval_width(lower: Values, upper: Values, weight: Values | None = None) -> float:
+    """Mean upper − lower."""
+    layout, (low, high) = _interval(lower, upper, weight)
+    return layout.average(high - low)
+
+
+def coverage_at(pit: Values, level: float, weight: Values | None = None) -> float:
+    """How often y lies in the central interval of probability `level`: the share of |2u − 1| ≤ level, u = F(y)."""
+    _check_level(level, "level")
+    layout, (u,) = _cells({"pit": pit}, weight)
+    return layout.average((np.abs(2 * unit_interval(u, "pit", layout) - 1) <= level).astype(np.float64))
+
+
+def coverage_error(pit: Values, levels: Sequence[float] = LEVELS, weight: Values | None = None) -> float:
+    """Mean over levels of |observed − expected coverage|: 0 is calibrated, ½ is the worst (levels 5 % to 95 %)."""
+    if not len(levels):
+        raise ValueError("levels is empty: pass at least one number between 0 and 1")
+    return float(np.mean([abs(coverage_at(pit, level, weight) - level) for level in levels]))
+
+
+def error_correlation(uncertainty: Values, error: Values, weight: Values | None = None) -> float:
+    """Spearman's ρ of the uncertainty and |error|; NaN, with a RuntimeWarning, where one of them is constant."""
+    _, (uncertain, wrong) = _cells({"uncertainty": uncertainty, "error": error}, weight)
+    wrong = np.abs(wrong)
+    for name, column in (("uncertainty", uncertain), ("|error|", wrong)):
+        if (column == column[0]).all():
+            warnings.warn(f"the error correlation is NaN: {name} is constant", RuntimeWarning, stacklevel=2)
+            return float("nan")
+    return rank_correlation(uncertain, wrong)
+
+
+def _by_certainty(
+    uncertainty: Values, squared_error: Values, weight: Values | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Squared errors in rising order of uncertainty, tied ones as their mean; and in rising order of their own."""
+    layout, (uncertain, square) = _cells({"uncertainty": uncertainty, "squared_error": squared_error}, weight)
+    good = np.isfinite(square) & (square >= 0)
+    _require(good, square, "squared_error", layout, "pass squares, finite and at least 0")
+    return average_over_ties(uncertain, square)[1], np.sort(square)
+
+
+def retention_curve(
+    uncertainty: Values, squared_error: Values, weight: Values | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(fraction kept, Σ squared error of the kept / N) at the N + 1 points 0/N, 1/N, …, 1, the most certain kept first.
+
+    As in the Shifts challenge a rejected example has error 0, and N divides; the rejection curve, read backwards.
+    """
+    square, _ = _by_certainty(uncertainty, squared_error, weight)
+    return np.arange(len(square) + 1) / len(square), np.append(0.0, np.cumsum(square)) / len(square)
+
+
+def retention_area(uncertainty: Values, squared_error: Values, weight: Values | None = None) -> float:
+    """R-AUC, the area under the retention curve: lower is better, a random order has half the mean squared error.
+
+    Trapezoids, so that the random order has exactly that. The Shifts challenge prints the mean of the N + 1 points
+    instead: (N·area + ½ mean squared error)/(N + 1).
+    """
+    kept, left = retention_curve(uncertainty, squared_error, weight)
+    return float(np.trapezoid(left, kept))
+
+
+def retention_ratio(uncertainty: Values, squared_error: Values, weight: Values | None = None) -> float:
+    """(random area − area) / (random area − oracle's area): the prediction rejection ratio of real-valued errors.
+
+    1 is the oracle's order, 0 a useless one, −1 the oracle's reversed. The random area exceeds another by
+    Σ_i e_i·(i − (N − 1)/2)/N², i = 0 … N − 1 in that order, so that no areas are subtracted. Where all errors are
+    equal there is nothing to tell apart: NaN, with a RuntimeWarning.
+    """
+    square, oracle = _by_certainty(uncertainty, squared_error, weight)
+    if oracle[0] == oracle[-1]:
+        what = f"the retention ratio is NaN: all {len(oracle)} squared errors are {oracle[0]}"
+        warnings.warn(what, RuntimeWarning, stacklevel=2)
+        return float("nan")
+    rank = 2 * np.arange(len(oracle)) - len(oracle) + 1
+    span = oracle[-1] - oracle[0]
+    return float(((square - oracle[0]) / span) @ rank / (((oracle - oracle[0]) / span) @ rank))

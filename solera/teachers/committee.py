@@ -1,0 +1,69 @@
+"""Regressors that give a number and no variance, as a teacher: their spread is knowledge, their residuals are noise."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from solera.core.batch import Batch
+from solera.core.checks import require_finite
+from solera.core.progress import tell
+from solera.distributions.gaussian import beside
+from solera.teachers.adapters import Forecasts, Regressor, adapt, is_model
+from solera.teachers.ensemble import Ensemble
+
+_LEAST = 0.01  # the share of the residuals' mean square that is noise at least, however much the members disagree
+
+
+def without_variance(members: Any) -> bool:
+    """Whether these are regressors that give numbers alone, or an array of such numbers."""
+    if isinstance(members, (list, tuple)) and members and any(is_model(model) for model in members):
+        return any(isinstance(adapt(model), Regressor) for model in members)
+    return getattr(members, "ndim", 0) == 2
+
+
+@torch.no_grad()
+def residual_noise(teacher: Any, inputs: Any, targets: Float[Tensor, "N *D"]) -> Float[Tensor, " D"]:
+    """E[(y − μ̄)²] − E[var_m μ_m] per dimension, over these examples: what is left of the residuals is the data's.
+
+    By the law of total variance the squared residual of the mean is, on average, data plus knowledge.
+    """
+    said = teacher(Batch(inputs, torch.arange(len(targets))))
+    away = (beside(targets, said.mean).float() - said.mean).square().mean(0)
+    centred = said.members.location - said.mean.unsqueeze(-2)
+    weights = 1 / teacher.members if said.weights is None else said.weights.unsqueeze(-1)
+    spread = (weights * centred.nan_to_num(0.0).square()).sum(-2).mean(0)
+    if not (away > 0).all():
+        raise ValueError("the residuals are all 0: noise is estimated on examples that no member was trained on")
+    return torch.maximum(away - spread, _LEAST * away)
+
+
+def committee(members: Any, inputs: Any, targets: Any, saw: Any = None) -> Ensemble | Forecasts:
+    """A teacher from regressors without variances, or from their forecasts `(examples, members)`.
+
+    Knowledge is the members' spread. Data variance is one number per target dimension, estimated from the residuals on
+    `inputs` and `targets`: examples that no member was trained on, or training examples with `saw` (saw[i, m]: member m
+    was trained on example i), which are then forecast out of fold. Forecasts must be for these very inputs.
+    """
+    y = torch.as_tensor(targets)
+    y = y if y.is_floating_point() else y.float()
+    require_finite("targets", y)
+    size = 1 if y.ndim == 1 else y.shape[-1]
+    alike = torch.ones(size)
+    if isinstance(members, (list, tuple)) and any(is_model(model) for model in members):
+
+        def make(noise: Tensor) -> Ensemble | Forecasts:
+            return Ensemble(members, saw=saw, family="gaussian", noise=noise)
+    else:
+
+        def make(noise: Tensor) -> Ensemble | Forecasts:
+            return Forecasts(members, len(y), noise=noise, saw=saw)
+
+    noise = residual_noise(make(alike), torch.as_tensor(inputs), y)
+    numbers = ", ".join(f"{value:.4g}" for value in noise.sqrt().tolist())
+    tell(
+        f"the members give no variance: data uncertainty is the same for all inputs, a standard deviation of {numbers} "
+        f"from the residuals of {len(y)} examples; knowledge is the members' spread"
+    )
+    return make(noise)
