@@ -63,13 +63,28 @@ def _check_extremes(method: Method, output: Tensor, targets: Mixture) -> None:
 def _check_weights(method: Method, output: Tensor, targets: Mixture) -> None:
     """A member with weight 0 might as well not be there; a method that cannot do without one says so."""
     logits = targets.members.logits
-    if logits.shape[-2] < 2 or output.shape[-2:] == logits.shape[-2:]:
+    if logits.shape[-2] < 2:
         return
     weights = torch.full(logits.shape[:-1], 1 / (logits.shape[-2] - 1), dtype=logits.dtype)
     weights[..., 0] = 0
+    if output.ndim == logits.ndim:
+        _check_silent_head(method, output, logits, weights)
+        return
     masked = method.loss(output, Mixture(targets.members, weights), 1.0)
     dropped = method.loss(output, Mixture(Categorical(logits[..., 1:, :])), 1.0)
     torch.testing.assert_close(masked, dropped, msg="a member of weight 0 must not count")
+
+
+def _check_silent_head(method: Method, output: Tensor, logits: Tensor, weights: Tensor) -> None:
+    """One output per member, `[*batch, M, K]`: a member of weight 0 teaches its own output nothing, be it NaN."""
+    silent = logits.clone()
+    silent[..., 0, :] = torch.nan
+    masked = method.loss(output, Mixture(Categorical(silent), weights), 1.0)
+    dropped = method.loss(output[..., 1:, :], Mixture(Categorical(logits[..., 1:, :])), 1.0)
+    torch.testing.assert_close(masked, dropped, msg="a member of weight 0 must not count")
+    (gradient,) = torch.autograd.grad(masked.sum(), output)
+    assert (gradient[..., 0, :] == 0).all(), "a member of weight 0 must not move its head"
+    assert gradient.isfinite().all(), "what a member of weight 0 says must not leak into other heads"
 
 
 def _check_descent(method: Method, output: Tensor, targets: Targets) -> Tensor:

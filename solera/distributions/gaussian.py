@@ -107,7 +107,6 @@ class Gaussian(Prediction):
         variance of the means and (μ_j − μ̄)². The first difference is taken as a sum of (e^{a} − 1) over pairs' logs.
         """
         members, w = self.weighed(weights)
-        w = w / w.sum(-2, keepdim=True)
         location = (w * members.location).sum(-2, keepdim=True)
         away = (members.location - location).square()
         varied = (w * away).sum(-2, keepdim=True)

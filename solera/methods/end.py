@@ -36,7 +36,7 @@ def _grouped_kl(z: Tensor, indices: Tensor, probs: Tensor, tail: Tensor) -> tupl
     """
     kept, others = z.gather(-1, indices), z.scatter(-1, indices, -torch.inf)
     top = others.amax(-1, keepdim=True).clamp(min=torch.finfo(z.dtype).min)  # no others at all: not −∞ − −∞
-    share = (others - top).exp()
+    share = others.sub_(top).exp_()
     size = row_sum(share)  # at least 1 where there are others
     log_others = top.squeeze(-1) + size.log()
     log_size = torch.logaddexp(log_others, kept.double().logsumexp(-1))
@@ -45,8 +45,8 @@ def _grouped_kl(z: Tensor, indices: Tensor, probs: Tensor, tail: Tensor) -> tupl
     loss = (torch.xlogy(probs, probs.double()) - probs * log_q).sum(-1) + torch.xlogy(tail, tail.double()) - missed
     mass = probs.sum(-1, dtype=torch.float64) + tail
     pull = (mass * (log_others - log_size).exp() - tail) / size.clamp(min=1)
-    gradient = share * pull.to(z.dtype).unsqueeze(-1)
-    return loss.to(z.dtype), gradient.scatter(-1, indices, (log_q.exp() * mass.unsqueeze(-1) - probs).to(z.dtype))
+    gradient = share.mul_(pull.to(z.dtype).unsqueeze(-1))
+    return loss.to(z.dtype), gradient.scatter_(-1, indices, (log_q.exp() * mass.unsqueeze(-1) - probs).to(z.dtype))
 
 
 def truncated_cross_entropy(

@@ -69,6 +69,10 @@ class NormalWishart(Method):
     The temperature stays at `initial_temperature` for a third of the training, falls linearly to 1 over the next third,
     and stays there, as for EnD². A diagonal Λ is a thin slice of the Wishart's matrices: for D > 1 the likeliest ν is
     about (D + 1)/2 times the one of each dimension alone, which leaves the expected variance where it belongs.
+
+    Where members are much surer than an untrained student (ln σ² = ln κ = 0), its first gradients are of the size of
+    e^{ln σ² − ln σ²_m}, and Adam recalls them for a thousand steps: start the last layer's bias at the teacher's mean,
+    its mean ln σ² and ln(data/variance of the means over the inputs), or train for long.
     """
 
     family: ClassVar[Family] = "gaussian"

@@ -17,7 +17,6 @@ from solera.metrics.regression import (
     coverage_at,
     coverage_error,
     crps,
-    crps_student_t,
     error_correlation,
     interval_width,
     mae,
@@ -29,6 +28,7 @@ from solera.metrics.regression import (
 )
 from solera.metrics.rejection import prediction_rejection_ratio, rejection_curve
 from solera.metrics.scores import accuracy, brier, nll
+from solera.metrics.student_t import crps_student_t
 
 __all__ = [
     "accuracy",

@@ -25,7 +25,7 @@ Column = NDArray[np.float64]
 LEVELS = tuple(percent / 100 for percent in range(5, 100, 5))
 
 
-def _cells(named: dict[str, Values], weight: Values | None) -> tuple[Elements, list[Column]]:
+def cells(named: dict[str, Values], weight: Values | None) -> tuple[Elements, list[Column]]:
     """Same-shaped float64 columns; a D of 1 may be left out, and a weight per example is that of its cells."""
     arrays: dict[str, Values] = {name: to_numpy(values, name).astype(np.float64) for name, values in named.items()}
     shape = max((np.shape(array) for array in arrays.values()), key=len)
@@ -37,7 +37,7 @@ def _cells(named: dict[str, Values], weight: Values | None) -> tuple[Elements, l
     return columns(arrays, weight)
 
 
-def _require(good: NDArray[np.bool_], column: NDArray, name: str, layout: Elements, remedy: str) -> None:
+def require(good: NDArray[np.bool_], column: NDArray, name: str, layout: Elements, remedy: str) -> None:
     """Name the first element (or row) that is not good."""
     bad = ~good
     if not bad.any():
@@ -49,19 +49,19 @@ def _require(good: NDArray[np.bool_], column: NDArray, name: str, layout: Elemen
 
 def rmse(predicted: Values, y: Values, weight: Values | None = None) -> float:
     """√ of the mean (predicted − y)²."""
-    layout, (left, right) = _cells({"predicted": predicted, "y": y}, weight)
+    layout, (left, right) = cells({"predicted": predicted, "y": y}, weight)
     return math.sqrt(layout.average((left - right) ** 2))
 
 
 def mae(predicted: Values, y: Values, weight: Values | None = None) -> float:
     """Mean |predicted − y|."""
-    layout, (left, right) = _cells({"predicted": predicted, "y": y}, weight)
+    layout, (left, right) = cells({"predicted": predicted, "y": y}, weight)
     return layout.average(np.abs(left - right))
 
 
 def mean_nll(log_prob: Values, weight: Values | None = None) -> float:
     """Mean −ln p(y) in nats, from what Prediction.log_prob says; a density's may be negative."""
-    layout, (column,) = _cells({"log_prob": log_prob}, weight)
+    layout, (column,) = cells({"log_prob": log_prob}, weight)
     return layout.average(-column)
 
 
@@ -104,20 +104,20 @@ def _members(mean: Values, variance: Values, weights: Values | None, layout: Ele
     else:
         of_weights = np.concatenate([b for _, b in checked_blocks(layout.pick(of_weights), "weights", layout)])
         of_mean, of_variance = np.where(of_weights > 0, of_mean, 0.0), np.where(of_weights > 0, of_variance, 1.0)
-    _require(np.isfinite(of_mean), of_mean, "mean", layout, "pass finite numbers")
+    require(np.isfinite(of_mean), of_mean, "mean", layout, "pass finite numbers")
     good = np.isfinite(of_variance) & (of_variance >= 0)
-    _require(good, of_variance, "variance", layout, "variances must be finite and at least 0")
+    require(good, of_variance, "variance", layout, "variances must be finite and at least 0")
     return _Members(of_mean, np.sqrt(of_variance), of_weights / of_weights.sum(-1, keepdims=True))
 
 
 def _targets(y: Values, weight: Values | None) -> tuple[Elements, Column]:
     """Finite real targets without padding."""
     layout, (column,) = columns({"y": to_numpy(y, "y").astype(np.float64)}, weight)
-    _require(np.isfinite(column), column, "y", layout, "pass finite numbers")
+    require(np.isfinite(column), column, "y", layout, "pass finite numbers")
     return layout, column
 
 
-def _standard(away: Column, deviation: Column) -> Column:
+def standard(away: Column, deviation: Column) -> Column:
     """away / deviation: ±∞ for a point elsewhere, 0 for a point right there."""
     with np.errstate(divide="ignore", over="ignore"):
         return np.divide(away, deviation, out=np.zeros_like(away), where=away != 0)
@@ -129,7 +129,7 @@ def _normal_cdf(z: Column) -> Column:
 
 def _excess(away: Column, deviation: Column) -> Column:
     """E|X| − |μ| of X ~ N(μ, σ²): 2σ(φ(z) − zΦ(−z)) with z = |μ|/σ, and 0 from z = 40 on."""
-    z = np.minimum(_standard(np.abs(away), deviation), 40.0)
+    z = np.minimum(standard(np.abs(away), deviation), 40.0)
     return 2 * deviation * (np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi) - z * _normal_cdf(-z))
 
 
@@ -170,13 +170,13 @@ def mixture_cdf(y: Values, mean: Values, variance: Values, weights: Values | Non
     """u = F(y) = Σ_m w_m Φ((y − μ_m)/σ_m), in the shape of y; y on a point (variance 0) takes half of its mass."""
     layout, target = _targets(y, None)
     found = [
-        (w * _normal_cdf(_standard(target[block, None] - centre, deviation))).sum(-1)
+        (w * _normal_cdf(standard(target[block, None] - centre, deviation))).sum(-1)
         for block, (centre, deviation, w) in _members(mean, variance, weights, layout).blocks()
     ]
     return np.minimum(np.concatenate(found), 1.0).reshape(layout.shape)
 
 
-def _bisect(low: Column, high: Column, enough: Callable[[Column], NDArray[np.bool_]]) -> Column:
+def bisect(low: Column, high: Column, enough: Callable[[Column], NDArray[np.bool_]]) -> Column:
     """The least float64 in [low, high] that is enough, else high; exact at any scale: it halves the floats between."""
     lowest = np.iinfo(np.int64).min
 
@@ -191,7 +191,8 @@ def _bisect(low: Column, high: Column, enough: Callable[[Column], NDArray[np.boo
     return flip(right).view(np.float64)
 
 
-def _check_level(level: float, name: str) -> None:
+def check_level(level: float, name: str) -> None:
+    """For quantiles and intervals."""
     if not 0 < level < 1:
         raise ValueError(f"{name} is {level}: pass a number between 0 and 1")
 
@@ -200,7 +201,7 @@ def _reached(x: Column, p: float, members: _Members) -> NDArray[np.bool_]:
     """Whether F(x) ≥ p; above ½ by the upper tail, because 1 − p is exact there and F is not."""
     mean, deviation, weights = members
     away = x[:, None] - mean
-    z = np.where((away == 0) & (deviation == 0), np.inf, _standard(away, deviation))
+    z = np.where((away == 0) & (deviation == 0), np.inf, standard(away, deviation))
     if p > 0.5:
         return (weights * _normal_cdf(-z)).sum(-1) <= 1 - p
     return (weights * _normal_cdf(z)).sum(-1) >= p
@@ -212,7 +213,7 @@ def mixture_quantile(p: float, mean: Values, variance: Values, weights: Values |
     It lies between the least and the greatest of the members' own quantiles. The difference of two, at 0.95 and at
     0.05, is the width of the central 90 % interval.
     """
-    _check_level(p, "p")
+    check_level(p, "p")
     shape = to_numpy(mean, "mean").shape
     layout = elements(shape if len(shape) == 1 else shape[:-1], "mean", None)
     normal = float(torch.special.ndtri(torch.tensor(p, dtype=torch.float64)))
@@ -220,101 +221,14 @@ def mixture_quantile(p: float, mean: Values, variance: Values, weights: Values |
     for _, members in _members(mean, variance, weights, layout).blocks():
         own, heard = members.mean + members.deviation * normal, members.weights > 0
         low, high = np.where(heard, own, np.inf).min(-1), np.where(heard, own, -np.inf).max(-1)
-        found.append(_bisect(low, high, partial(_reached, p=p, members=members)))
+        found.append(bisect(low, high, partial(_reached, p=p, members=members)))
     return np.concatenate(found).reshape(layout.shape)
-
-
-def _log_half_step(x: Column) -> Column:
-    """ln Γ(x + ½) − ln Γ(x); from x = 30 on by its series, where the two logarithms would cancel."""
-    first, second = (torch.lgamma(torch.from_numpy(v)).numpy() for v in (x + 0.5, x))
-    u = 1 / np.maximum(x, 30.0)
-    series = -0.5 * np.log(u) - u / 8 + u**3 / 192 - u**5 / 640 + 17 * u**7 / 14336
-    return np.where(x < 30, first - second, series)
-
-
-def _quadrature(count: int) -> Iterator[tuple[float, float]]:
-    """Gauss and Legendre's nodes and weights on [0, 1]."""
-    nodes, weights = np.polynomial.legendre.leggauss(count)
-    return zip(0.5 * nodes + 0.5, 0.5 * weights, strict=True)
-
-
-def _log_ratio(freedom: Column) -> Column:
-    """ln R = ln Γ(ν − ½) − ln Γ(ν) + ln Γ((ν+1)/2) − ln Γ(ν/2) = h(ν/2) − h(ν − ½), with the half step h.
-
-    It vanishes at ν = 1. Below ν = 3 it is −∫ h′ = −∫ (ψ(x + ½) − ψ(x)) dx over the (ν − 1)/2 between the two.
-    """
-    length = (np.minimum(freedom, 3.0) - 1) / 2
-    slope = np.zeros_like(freedom)
-    for node, w in _quadrature(16):
-        x = torch.from_numpy(0.5 + (1 + node) * length)
-        slope += w * (torch.digamma(x + 0.5) - torch.digamma(x)).numpy()
-    return np.where(freedom < 3, -length * slope, _log_half_step(freedom / 2) - _log_half_step(freedom - 0.5))
-
-
-def _student_t_centre(z: Column, freedom: Column) -> Column:
-    """P(|T| ≤ z), z ≥ 0, ν > 1: in t = √ν·sinh s the density is ∝ cosh(s)^−ν, smooth enough for one quadrature."""
-    decay = 40 / freedom  # cosh(end)^−ν = e^−40: what lies beyond does not count
-    end = np.minimum(np.arcsinh(z / np.sqrt(freedom)), decay + np.log1p(np.sqrt(-np.expm1(-2 * decay))))
-    log_peak = _log_half_step(freedom / 2) - 0.5 * math.log(math.pi)
-    inside = sum(w * np.exp(log_peak - 0.5 * freedom * np.log1p(np.sinh(x * end) ** 2)) for x, w in _quadrature(64))
-    return np.minimum(2 * end * inside, 1.0)
-
-
-def _student_t(
-    mean: Values, scale: Values, freedom: Values, weight: Values | None, y: Values | None = None
-) -> tuple[Elements, list[Column]]:
-    """Checked columns: y (where there is one), location, scale and degrees of freedom."""
-    named = ({} if y is None else {"y": y}) | {"mean": mean, "scale": scale, "freedom": freedom}
-    layout, found = _cells(named, weight)
-    for name, column in zip(named, found, strict=True):
-        if name == "freedom":
-            remedy = "pass more than 1 degree of freedom, at 1 and below a Student-t has no mean"
-            _require(column > 1, column, name, layout, remedy)
-        else:
-            remedy = "scales must be finite and at least 0" if name == "scale" else "pass finite numbers"
-            _require(np.isfinite(column) & ((column >= 0) | (name != "scale")), column, name, layout, remedy)
-    found[-1] = np.minimum(found[-1], 1e30)  # ∞ is the Gaussian, and so is this, to the last digit
-    return layout, found
-
-
-def crps_student_t(y: Values, mean: Values, scale: Values, freedom: Values, weight: Values | None = None) -> float:
-    """Mean CRPS of μ + s·T_ν, ν > 1 (Jordan et al. 2019), in a form that neither ν → 1 nor ν → ∞ spoils.
-
-    With z = (y − μ)/s it is s·{z(2F(z) − 1) + 2νf(0)/(ν − 1)·[(1 + z²/ν)^−(ν−1)/2 − R]}, R = B(½, ν−½)/B(½, ν/2):
-    both terms in brackets are 1 at ν = 1, so each is taken less 1.
-    """
-    layout, (target, centre, s, v) = _student_t(mean, scale, freedom, weight, y)
-    away = np.abs(target - centre)
-    z = _standard(away, s)
-    half = (v - 1) / 2
-    t = z / np.sqrt(v)
-    log_tail = np.where(t < 1e8, np.log1p(np.minimum(t, 1e8) ** 2), 2 * np.log(np.maximum(t, 1.0)))
-    peak = np.exp(_log_half_step(v / 2) + 0.5 * np.log(v / math.pi))  # ν·f(0)
-    bracket = np.expm1(-half * log_tail) - np.expm1(_log_ratio(v))
-    return layout.average(away * _student_t_centre(z, v) + s * peak * bracket / half)
-
-
-def student_t_cdf(y: Values, mean: Values, scale: Values, freedom: Values) -> Column:
-    """u = F((y − μ)/s) of a Student-t with ν > 1 degrees of freedom, in the shape of y, to 1e-14."""
-    layout, (target, centre, s, v) = _student_t(mean, scale, freedom, None, y)
-    z = _standard(target - centre, s)
-    return (0.5 + 0.5 * np.sign(z) * _student_t_centre(np.abs(z), v)).reshape(layout.shape)
-
-
-def student_t_quantile(p: float, mean: Values, scale: Values, freedom: Values) -> Column:
-    """The x with F(x) = p of a Student-t with ν > 1 degrees of freedom, in the shape of mean."""
-    _check_level(p, "p")
-    layout, (centre, s, v) = _student_t(mean, scale, freedom, None)
-    inside = abs(2 * p - 1)
-    high = np.full_like(v, np.finfo(np.float64).max)
-    z = _bisect(np.zeros_like(v), high, lambda z: _student_t_centre(z, v) >= inside)
-    return (centre + math.copysign(1, p - 0.5) * s * z).reshape(layout.shape)
 
 
 def _interval(lower: Values, upper: Values, weight: Values | None, **y: Values) -> tuple[Elements, list[Column]]:
     """Checked interval ends, and y where there is one."""
-    layout, found = _cells({"lower": lower, "upper": upper} | y, weight)
-    _require(found[0] <= found[1], found[0], "lower", layout, "it is above its upper end, pass them in order")
+    layout, found = cells({"lower": lower, "upper": upper} | y, weight)
+    require(found[0] <= found[1], found[0], "lower", layout, "it is above its upper end, pass them in order")
     return layout, found
 
 
@@ -332,8 +246,8 @@ def interval_width(lower: Values, upper: Values, weight: Values | None = None) -
 
 def coverage_at(pit: Values, level: float, weight: Values | None = None) -> float:
     """How often y lies in the central interval of probability `level`: the share of |2u − 1| ≤ level, u = F(y)."""
-    _check_level(level, "level")
-    layout, (u,) = _cells({"pit": pit}, weight)
+    check_level(level, "level")
+    layout, (u,) = cells({"pit": pit}, weight)
     return layout.average((np.abs(2 * unit_interval(u, "pit", layout) - 1) <= level).astype(np.float64))
 
 
@@ -346,7 +260,7 @@ def coverage_error(pit: Values, levels: Sequence[float] = LEVELS, weight: Values
 
 def error_correlation(uncertainty: Values, error: Values, weight: Values | None = None) -> float:
     """Spearman's ρ of the uncertainty and |error|; NaN, with a RuntimeWarning, where one of them is constant."""
-    _, (uncertain, wrong) = _cells({"uncertainty": uncertainty, "error": error}, weight)
+    _, (uncertain, wrong) = cells({"uncertainty": uncertainty, "error": error}, weight)
     wrong = np.abs(wrong)
     for name, column in (("uncertainty", uncertain), ("|error|", wrong)):
         if (column == column[0]).all():
@@ -359,9 +273,9 @@ def _by_certainty(
     uncertainty: Values, squared_error: Values, weight: Values | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Squared errors in rising order of uncertainty, tied ones as their mean; and in rising order of their own."""
-    layout, (uncertain, square) = _cells({"uncertainty": uncertainty, "squared_error": squared_error}, weight)
+    layout, (uncertain, square) = cells({"uncertainty": uncertainty, "squared_error": squared_error}, weight)
     good = np.isfinite(square) & (square >= 0)
-    _require(good, square, "squared_error", layout, "pass squares, finite and at least 0")
+    require(good, square, "squared_error", layout, "pass squares, finite and at least 0")
     return average_over_ties(uncertain, square)[1], np.sort(square)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ def method_named(name: str, family: str) -> Method:
     if wanted not in kinds or wanted == "method":
         there = sorted(v.__module__.split(".")[-1].replace("_", "-") for k, v in kinds.items() if k != "method")
         raise ValueError(f"there is no method {name!r}: choose among {', '.join(there)}")
-    kind = kinds[wanted]
+    kind: Any = kinds[wanted]
     return kind(family=family) if "family" in [f.name for f in fields(kind)] else kind()
 
 

@@ -52,3 +52,8 @@ def rotated(images: Tensor, degrees: float) -> Tensor:
     matrix = torch.cat([turn, torch.zeros(2, 1)], 1).expand(len(images), 2, 3)
     grid = torch.nn.functional.affine_grid(matrix, list(images.shape), align_corners=False)
     return torch.nn.functional.grid_sample(images, grid, align_corners=False)
+
+
+def translated(images: Tensor, pixels: int) -> Tensor:
+    """Moved to the right; what comes in from the left is black."""
+    return torch.nn.functional.pad(images, (pixels, 0))[..., : images.shape[-1]]

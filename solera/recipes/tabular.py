@@ -74,7 +74,7 @@ class Tabular(Recipe):
         fixed: dict[str, Any] = {
             "ensemble": Ensemble(estimators),
             "one member": Ensemble(estimators[:1]),
-            "refit": Ensemble([self._boosting().fit(x.numpy(), y.numpy())]),
+            "refit": Ensemble([self._boosting().fit(x.numpy(), y.numpy()).set_params(n_jobs=1)]),
         }
         batches = Batches(x, y, batch_size=self.batch_size)
         work.say(f"{name}: training the network on the labels")

@@ -48,7 +48,7 @@ class Truncation(Recipe):
     members: int = 4
     epochs: tuple[int, ...] = (3, 6)  # for each of the sets, of members and of students alike
     repeats: int = 2  # students differ in initial weights and in the order of the data; the ensemble is one
-    images: int = 10_000  # the first so many training images, and test images
+    images: int = 8_000  # the first so many training images, and test images
 
     def __post_init__(self) -> None:
         for name in ("members", "images"):

@@ -16,6 +16,8 @@ from solera.distributions.families import Family
 from solera.distributions.gaussian import Gaussian, beside
 from solera.distributions.mixture import Mixture
 from solera.distributions.normal_wishart import NormalWishart
+from solera.metrics.regression import mixture_cdf, mixture_quantile
+from solera.metrics.student_t import student_t_cdf, student_t_quantile
 from solera.tasks.base import Columns, Row, Task, as_columns, uncertainties
 
 
@@ -89,8 +91,8 @@ def _marginals(prediction: Prediction) -> Iterator[tuple[Any, Any, Any]]:
         for mean, log_variance in zip(_numbers(prediction.mean), _numbers(prediction.log_variance), strict=True):
             told = mean, np.sqrt(np.exp(log_variance) * wider), freedom - size + 1
             yield (
-                lambda y, told=told: metrics.student_t_cdf(y, *told),
-                lambda p, told=told: metrics.student_t_quantile(p, *told),
+                lambda y, told=told: student_t_cdf(y, *told),
+                lambda p, told=told: student_t_quantile(p, *told),
                 lambda y, told=told: metrics.crps_student_t(y, *told),
             )
         return
@@ -107,8 +109,7 @@ def _marginals(prediction: Prediction) -> Iterator[tuple[Any, Any, Any]]:
             t[..., d].double().cpu().numpy().reshape(-1, t.shape[-2]) for t in (members.mean, members.variance)
         )
         yield tuple(
-            partial(_ask, ask, mean, variance, told_weights)
-            for ask in (metrics.mixture_cdf, metrics.mixture_quantile, metrics.crps)
+            partial(_ask, ask, mean, variance, told_weights) for ask in (mixture_cdf, mixture_quantile, metrics.crps)
         )  # type: ignore[misc]
 
 

@@ -28,7 +28,8 @@ from solera.metrics import (
     retention_ratio,
     rmse,
 )
-from solera.metrics.regression import mixture_cdf, mixture_quantile, student_t_cdf, student_t_quantile
+from solera.metrics.regression import mixture_cdf, mixture_quantile
+from solera.metrics.student_t import student_t_cdf, student_t_quantile
 
 seeds = st.integers(0, 2**32 - 1)
 

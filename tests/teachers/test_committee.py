@@ -1,5 +1,7 @@
 """Regressors without variances as teachers."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -44,18 +46,10 @@ def test_spread_is_knowledge_and_residuals_are_noise(models):
     np.testing.assert_allclose(said.total.mean(), ((y - each.mean(0)) ** 2).mean(), rtol=1e-3)  # calibrated on average
 
 
-def test_it_says_plainly_where_the_data_variance_comes_from(models, capfd):
-    from solera.core import progress
-
-    x, y = rows(100, 1)
+def test_it_says_plainly_where_the_data_variance_comes_from(models, monkeypatch):
     told = []
-    original = solera.teachers.committee.__globals__["tell"]
-    solera.teachers.committee.__globals__["tell"] = told.append
-    try:
-        solera.committee(models, x, y)
-    finally:
-        solera.teachers.committee.__globals__["tell"] = original
-    assert progress is not None
+    monkeypatch.setattr(sys.modules["solera.teachers.committee"], "tell", told.append)
+    solera.committee(models, *rows(100, 1))
     assert "give no variance" in told[0] and "residuals of 100 examples" in told[0]
 
 
