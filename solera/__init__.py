@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from solera.core.batch import Batch, Batches
     from solera.ensembles import DropoutEnsemble, train_bags, train_ensemble, train_folds, train_snapshots
     from solera.evaluation import evaluate
-    from solera.methods import EnD, EnD2, Hydra, NormalWishart, ProxyDirichlet
+    from solera.methods import BatchEnsemble, EnD, EnD2, Hydra, LatentBE, NormalWishart, ProxyDirichlet
     from solera.teachers import Ensemble, TransferSet, capture, committee
     from solera.training import Distiller, Student, Training, distill, fit
 
@@ -16,13 +16,14 @@ _HOMES = {
     "core.batch": ("Batch", "Batches"),
     "ensembles": ("DropoutEnsemble", "train_bags", "train_ensemble", "train_folds", "train_snapshots"),
     "evaluation": ("evaluate",),
-    "methods": ("EnD", "EnD2", "Hydra", "NormalWishart", "ProxyDirichlet"),
+    "methods": ("BatchEnsemble", "EnD", "EnD2", "Hydra", "LatentBE", "NormalWishart", "ProxyDirichlet"),
     "teachers": ("Ensemble", "TransferSet", "capture", "committee"),
     "training": ("Distiller", "Student", "Training", "distill", "fit"),
 }
 
 __all__ = [
     "Batch",
+    "BatchEnsemble",
     "Batches",
     "Distiller",
     "DropoutEnsemble",
@@ -30,6 +31,7 @@ __all__ = [
     "EnD2",
     "Ensemble",
     "Hydra",
+    "LatentBE",
     "NormalWishart",
     "ProxyDirichlet",
     "Student",

@@ -2,16 +2,19 @@
 
 import copy
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from solera.core.batch import Batch, Batches
 from solera.distributions.base import Prediction, SecondOrder, Targets
-from solera.distributions.categorical import Categorical
+from solera.distributions.families import family_named
+from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
+from solera.distributions.normal_wishart import NormalWishart
 from solera.methods.base import Method
 from solera.teachers.base import Teacher
 from solera.teachers.ensemble import Ensemble
@@ -21,26 +24,39 @@ from solera.training.student import Student
 
 
 class _Network(nn.Sequential):
-    """A small classifier over any batch axes."""
+    """A small network over any batch axes."""
 
-    def __init__(self, classes: int) -> None:
-        super().__init__(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, classes))
+    def __init__(self, outputs: int) -> None:
+        super().__init__(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, outputs))
+
+
+def _family(method: Method) -> Any:
+    return family_named(getattr(method, "family", "categorical"))
+
+
+def _changed(targets: Mixture, change: Callable[[Tensor], Tensor], weights: Tensor | None = None) -> Mixture:
+    """The same members with every number of theirs changed."""
+    return Mixture(type(targets.members)(*(change(t) for t in vars(targets.members).values())), weights)
 
 
 def check_method(
     method: Method, batch: Sequence[int] = (3,), members: int = 4, classes: int = 6, seed: int = 0
 ) -> None:
-    """Shape, purity, gradient, extremes, descent, member weights, prediction and a short real distillation."""
+    """Shape, purity, gradient, extremes, descent, member weights, prediction and a short real distillation.
+
+    For a method of the Gaussian family `classes` are the target's dimensions.
+    """
     torch.manual_seed(seed)
-    batch = tuple(batch)
-    targets = Mixture(Categorical(2 * torch.randn(*batch, members, classes, dtype=torch.double)))
-    before = targets.members.logits.clone()
-    student = method.student(_Network(classes).double(), members).double()
+    batch, family = tuple(batch), _family(method)
+    said = 2 * torch.randn(*batch, members, family.outputs(classes), dtype=torch.double)
+    targets = Mixture(family.from_output(said))
+    before = said.clone()
+    student = method.student(_Network(method.outputs(classes)).double(), members).double()
     output = student(torch.randn(*batch, 5, dtype=torch.double)).detach().requires_grad_()
     for progress in (0.0, 0.5, 1.0):
         loss = method.loss(output, targets, progress)
         assert loss.shape == torch.Size(batch), f"a loss returns one number per batch element, not {tuple(loss.shape)}"
-    assert torch.equal(targets.members.logits, before), "a loss must not change its inputs"
+    assert torch.equal(said, before), "a loss must not change its inputs"
     torch.autograd.gradcheck(lambda z: method.loss(z, targets, 1.0), output)
     _check_extremes(method, output, targets)
     _check_weights(method, output, targets)
@@ -51,36 +67,35 @@ def check_method(
 
 def _check_extremes(method: Method, output: Tensor, targets: Mixture) -> None:
     for scale in (0.0, 1e-3, 20.0):
-        extreme = Mixture(Categorical((scale * targets.members.logits).float().clamp(-40, 40)))
+        extreme = _changed(targets, lambda t: (scale * t).float().clamp(-40, 40))  # noqa: B023
         for size in (1.0, 40.0):
             z = (size * output.detach().float().tanh()).requires_grad_()
             loss = method.loss(z, extreme, 1.0)
             (gradient,) = torch.autograd.grad(loss.sum(), z)
             finite = loss.isfinite().all() and gradient.isfinite().all()
-            assert finite, f"loss and gradient must be finite at members × {scale} and logits to ±{size}"
+            assert finite, f"loss and gradient must be finite at members × {scale} and outputs to ±{size}"
 
 
 def _check_weights(method: Method, output: Tensor, targets: Mixture) -> None:
     """A member with weight 0 might as well not be there; a method that cannot do without one says so."""
-    logits = targets.members.logits
-    if logits.shape[-2] < 2:
+    mean = targets.members.mean
+    if mean.shape[-2] < 2:
         return
-    weights = torch.full(logits.shape[:-1], 1 / (logits.shape[-2] - 1), dtype=logits.dtype)
+    weights = torch.full(mean.shape[:-1], 1 / (mean.shape[-2] - 1), dtype=mean.dtype)
     weights[..., 0] = 0
-    if output.ndim == logits.ndim:
-        _check_silent_head(method, output, logits, weights)
+    if output.ndim == mean.ndim:
+        _check_silent_head(method, output, targets, weights)
         return
     masked = method.loss(output, Mixture(targets.members, weights), 1.0)
-    dropped = method.loss(output, Mixture(Categorical(logits[..., 1:, :])), 1.0)
+    dropped = method.loss(output, _changed(targets, lambda t: t[..., 1:, :]), 1.0)
     torch.testing.assert_close(masked, dropped, msg="a member of weight 0 must not count")
 
 
-def _check_silent_head(method: Method, output: Tensor, logits: Tensor, weights: Tensor) -> None:
+def _check_silent_head(method: Method, output: Tensor, targets: Mixture, weights: Tensor) -> None:
     """One output per member, `[*batch, M, K]`: a member of weight 0 teaches its own output nothing, be it NaN."""
-    silent = logits.clone()
-    silent[..., 0, :] = torch.nan
-    masked = method.loss(output, Mixture(Categorical(silent), weights), 1.0)
-    dropped = method.loss(output[..., 1:, :], Mixture(Categorical(logits[..., 1:, :])), 1.0)
+    nobody = torch.tensor([torch.nan] + [0.0] * (weights.shape[-1] - 1), dtype=weights.dtype).unsqueeze(-1)
+    masked = method.loss(output, _changed(targets, lambda t: t + nobody, weights), 1.0)
+    dropped = method.loss(output[..., 1:, :], _changed(targets, lambda t: t[..., 1:, :]), 1.0)
     torch.testing.assert_close(masked, dropped, msg="a member of weight 0 must not count")
     (gradient,) = torch.autograd.grad(masked.sum(), output)
     assert (gradient[..., 0, :] == 0).all(), "a member of weight 0 must not move its head"
@@ -101,9 +116,10 @@ def _check_descent(method: Method, output: Tensor, targets: Targets) -> Tensor:
 
 def _check_distillation(method: Method, members: int, classes: int) -> None:
     """Through the loop, to disk and back: the student must say the same after loading."""
-    teacher = Ensemble([_Network(classes) for _ in range(members)])
-    inputs = torch.randn(32, 5)
-    student = distill(teacher, _Network(classes), Batches(inputs, batch_size=8), method, Training(epochs=2))
+    spoken = _family(method).outputs(classes)
+    teacher = Ensemble([_Network(spoken) for _ in range(members)], family=getattr(method, "family", "categorical"))
+    inputs, network = torch.randn(32, 5), _Network(method.outputs(classes))
+    student = distill(teacher, network, Batches(inputs, batch_size=8), method, Training(epochs=2))
     with tempfile.TemporaryDirectory() as folder:
         again = Student.load(student.save(folder), model=_served_like(student))
     assert asdict(again.method) == asdict(method), "a method must survive being saved: its fields are its settings"
@@ -118,24 +134,34 @@ def _served_like(student: Student) -> nn.Module:
 
 
 def check_prediction(prediction: Prediction, batch: Sequence[int] = (3,), classes: int = 6) -> None:
-    """Shapes, a mean that sums to one, log_prob that agrees with it, and total = data + knowledge."""
-    assert prediction.mean.shape == (*batch, classes), "mean has one probability per class"
-    torch.testing.assert_close(prediction.mean.sum(-1), torch.ones(tuple(batch), dtype=prediction.mean.dtype))
+    """Shapes, a mean that log_prob agrees with (it sums to one, or is where a density is symmetric), and the sums."""
+    batch = tuple(batch)
+    mean = prediction.mean
+    assert mean.shape == (*batch, classes), "mean has one number per class or target dimension"
     assert prediction.total.shape == torch.Size(batch), "total is one number per batch element"
-    labels = torch.zeros(tuple(batch), dtype=torch.long)
-    torch.testing.assert_close(prediction.log_prob(labels).exp(), prediction.mean[..., 0])
+    if isinstance(prediction, (Gaussian, NormalWishart)):
+        above, below = (prediction.log_prob(mean + step) for step in (0.5, -0.5))
+        torch.testing.assert_close(above, below)
+    elif not (isinstance(prediction, Mixture) and prediction.family == "gaussian"):
+        torch.testing.assert_close(mean.sum(-1), torch.ones(batch, dtype=mean.dtype))
+        labels = torch.zeros(batch, dtype=torch.long)
+        torch.testing.assert_close(prediction.log_prob(labels).exp(), mean[..., 0])
     if isinstance(prediction, SecondOrder):
         check_distribution(prediction)
 
 
 def check_distribution(distribution: SecondOrder) -> None:
     """Every uncertainty is at least 0, finite where the total is, and the sums hold."""
-    total, data, knowledge = distribution.total, distribution.data, distribution.knowledge
-    for name, measure in (("total", total), ("data", data), ("knowledge", knowledge), ("rmi", distribution.rmi)):
+    found = {name: getattr(distribution, name) for name in ("total", "data", "knowledge")}
+    real = isinstance(distribution, NormalWishart) or getattr(distribution, "family", "") == "gaussian"
+    if not real:
+        found["rmi"] = distribution.rmi
+    for name, measure in found.items():
         assert measure.isfinite().all(), f"{name} must be finite"
         assert (measure >= -1e-6 * (1 + measure.abs())).all(), f"{name} must not be negative"
-    torch.testing.assert_close(total, data + knowledge, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(distribution.epkl, knowledge + distribution.rmi, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found["total"], found["data"] + found["knowledge"], rtol=1e-4, atol=1e-5)
+    if not real:
+        torch.testing.assert_close(distribution.epkl, found["knowledge"] + found["rmi"], rtol=1e-4, atol=1e-5)
 
 
 def check_teacher(teacher: Teacher, batch: Batch) -> None:

@@ -7,7 +7,7 @@ from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
 from solera.distributions.normal_wishart import NormalWishart
-from solera.distributions.summary import Mean, Spread, TopK, summarize, summarize_top
+from solera.distributions.summary import Mean, Moments, Spread, TopK, summarize, summarize_top
 
 __all__ = [
     "Categorical",
@@ -16,6 +16,7 @@ __all__ = [
     "Gaussian",
     "Mean",
     "Mixture",
+    "Moments",
     "NormalWishart",
     "Prediction",
     "SecondOrder",

@@ -4,7 +4,7 @@ Axes, everywhere in this library: `*batch` first (examples, tokens, decoding ste
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Literal
 
 from jaxtyping import Float, Shaped
 from torch import Tensor
@@ -56,7 +56,7 @@ class Targets(SecondOrder):
     """What a teacher said about a batch: every member's words, or a summary that outlived them."""
 
     @property
-    def family(self) -> str:
+    def family(self) -> Literal["categorical", "gaussian"]:
         """What the members speak of: "categorical" (classes) or "gaussian" (real targets)."""
         return "categorical"
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
+from solera.distributions.families import Family
 from solera.distributions.gaussian import Gaussian
 
 Members = TypeVar("Members", Categorical, Gaussian)
@@ -31,7 +32,7 @@ class Mixture(Targets, Generic[Members]):
     weights: Float[Tensor, "*batch M"] | None = None
 
     @property
-    def family(self) -> str:
+    def family(self) -> Family:
         return "gaussian" if isinstance(self.members, Gaussian) else "categorical"
 
     @cached_property

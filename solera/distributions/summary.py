@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
+from solera.distributions.families import Family
+from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
 
 _CHUNK = 5 << 17  # elements: enough to outweigh the calls, few enough for the temporaries to stay in the cache
@@ -48,7 +51,7 @@ class _Summary(Targets):
         return (self.total - self.knowledge).clamp(min=0)
 
     @property
-    def members(self) -> Categorical:
+    def members(self) -> Any:
         """Gone: the error says what to do."""
         raise ValueError(
             f"{type(self).__name__} targets are a summary of the ensemble, its members are gone: capture with "
@@ -68,6 +71,39 @@ class Mean(_Summary):
         return self.averaged.mean
 
     def log_prob(self, y: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        return self.averaged.log_prob(y)
+
+
+@dataclass(frozen=True)
+class Moments(_Summary):
+    """Of Gaussian members: the one Gaussian with the mixture's mean and variance, and how much of it is knowledge."""
+
+    averaged: Gaussian
+    known: Float[Tensor, "*batch"]
+
+    @property
+    def family(self) -> Family:
+        return "gaussian"
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch D"]:
+        return self.averaged.mean
+
+    @property
+    def total(self) -> Float[Tensor, "*batch"]:
+        return self.averaged.total
+
+    @property
+    def knowledge(self) -> Float[Tensor, "*batch"]:
+        return self.known
+
+    @property
+    def rmi(self) -> Float[Tensor, "*batch"]:
+        """Gone with the members."""
+        return self.members
+
+    def log_prob(self, y: Float[Tensor, "..."]) -> Float[Tensor, "*batch"]:
+        """Of the one Gaussian: the mixture's own shape is gone."""
         return self.averaged.log_prob(y)
 
 

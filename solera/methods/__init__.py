@@ -1,23 +1,29 @@
 """One file per method: the pure loss on top, a frozen dataclass below."""
 
 from solera.methods.base import Method
+from solera.methods.batch_ensemble import BatchEnsemble, batch_ensemble_loss
 from solera.methods.end import EnD, end_loss
 from solera.methods.end2 import EnD2, end2_loss
 from solera.methods.hydra import Hydra, gaussian_hydra_loss, hydra_loss
+from solera.methods.latent_be import LatentBE, latent_be_loss
 from solera.methods.normal_wishart import NormalWishart, normal_wishart_loss
 from solera.methods.proxy_dirichlet import ProxyDirichlet, proxy_dirichlet_loss, proxy_precision
 
 __all__ = [
+    "BatchEnsemble",
     "EnD",
     "EnD2",
     "Hydra",
+    "LatentBE",
     "Method",
     "NormalWishart",
     "ProxyDirichlet",
+    "batch_ensemble_loss",
     "end2_loss",
     "end_loss",
     "gaussian_hydra_loss",
     "hydra_loss",
+    "latent_be_loss",
     "normal_wishart_loss",
     "proxy_dirichlet_loss",
     "proxy_precision",

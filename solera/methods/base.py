@@ -10,6 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from solera.distributions.base import Prediction, Targets
+from solera.distributions.categorical import Categorical
+from solera.distributions.gaussian import Gaussian
 
 
 def require_family(method: "Method", targets: Targets) -> None:
@@ -21,6 +23,24 @@ def require_family(method: "Method", targets: Targets) -> None:
         remedy = f"{name}(family={targets.family!r})" if "family" in fields else "another method (see docs/methods)"
         what = {"categorical": "class probabilities", "gaussian": "means and variances of real targets"}
         raise ValueError(f"the teacher speaks of {what[targets.family]}, {name} of {what[wanted]}: use {remedy}")
+
+
+def one_to_one(
+    student: Categorical | Gaussian, teacher: Categorical | Gaussian, weights: Float[Tensor, "*batch M"] | None = None
+) -> Float[Tensor, "*batch"]:
+    """mean_m KL[teacher_m ‖ student_m], the member axis being −2.
+
+    A member of weight 0 is not read, nor is its part of the student: neither NaN nor a gradient passes.
+    """
+    shapes = [tuple((p.logits if isinstance(p, Categorical) else p.location).shape) for p in (student, teacher)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"a student that says {shapes[0]} is not one for each member of a teacher that says {shapes[1]}: give the "
+            "network one output per member, as method.student(network, members) does"
+        )
+    if weights is None:
+        return teacher.kl(student).mean(-1)  # type: ignore[arg-type]
+    return (weights * teacher.heard(weights).kl(student.heard(weights))).sum(-1)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -35,6 +55,9 @@ class Method(ABC):
         """How many outputs the network needs for `size` classes or target dimensions; default: one each."""
         return size
 
+    def begin(self, student: nn.Module, targets: Targets) -> None:
+        """Sets first weights by what the teacher says about some examples; default: leaves them as they are."""
+
     @abstractmethod
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
         """One loss per batch element. `progress` runs from 0 to 1 over the training; 1 is the loss that counts."""
@@ -42,6 +65,10 @@ class Method(ABC):
     @abstractmethod
     def predict(self, output: Tensor) -> Prediction:
         """What a raw output of the student means."""
+
+    def predict_in_training(self, output: Tensor) -> Prediction:
+        """What an output of the network in training means, if `finalize` makes another of it; default: `predict`."""
+        return self.predict(output)
 
     def finalize(self, student: nn.Module) -> nn.Module:
         """The module that is served, made from the module that was trained; default: the same."""

@@ -13,7 +13,7 @@ from solera.distributions.base import Prediction, Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
-from solera.distributions.summary import Mean, TopK
+from solera.distributions.summary import Mean, Moments, TopK
 from solera.methods.base import Method, require_family
 
 
@@ -104,7 +104,7 @@ class EnD(Method):
         require_family(self, targets)
         if self.family == "gaussian":
             student = Gaussian.from_output(output)
-            if isinstance(targets, Mean):
+            if isinstance(targets, Moments):
                 return targets.averaged.kl(student)
             said = targets.members
             return gaussian_end_loss(student.mean, student.log_variance, said.mean, said.log_variance, targets.weights)

@@ -6,14 +6,15 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from solera.core.schedule import linear
 from solera.distributions import normal_wishart as second_order
 from solera.distributions.base import Targets
 from solera.distributions.families import Family
 from solera.distributions.gaussian import Gaussian
-from solera.methods.base import Method
+from solera.methods.base import Method, require_family
+from solera.nn.units import begin_at
 
 
 def _require_temperature(name: str, value: float) -> None:
@@ -70,9 +71,8 @@ class NormalWishart(Method):
     and stays there, as for EnD². A diagonal Λ is a thin slice of the Wishart's matrices: for D > 1 the likeliest ν is
     about (D + 1)/2 times the one of each dimension alone, which leaves the expected variance where it belongs.
 
-    Where members are much surer than an untrained student (ln σ² = ln κ = 0), its first gradients are of the size of
-    e^{ln σ² − ln σ²_m}, and Adam recalls them for a thousand steps: start the last layer's bias at the teacher's mean,
-    its mean ln σ² and ln(data/variance of the means over the inputs), or train for long.
+    Members are much surer than an untrained student (ln σ² = ln κ = 0): its first gradients would be of the size of
+    e^{ln σ² − ln σ²_m}, and Adam recalls them for a thousand steps. So its last layer begins at the likeliest constant.
     """
 
     family: ClassVar[Family] = "gaussian"
@@ -88,13 +88,19 @@ class NormalWishart(Method):
     def outputs(self, size: int) -> int:
         return second_order.NormalWishart.outputs(size)
 
+    def begin(self, student: nn.Module, targets: Targets) -> None:
+        """At the teacher's mean, its mean ln σ², and a κ that takes all the spread of the means for knowledge."""
+        members, share = targets.members.weighed(targets.weights)
+        location, log_variance = (t.flatten(0, -2) for t in (members.location, members.log_variance))
+        share = share.flatten(0, -2) / share.sum()
+        centre, level = ((share * t).sum(0) for t in (location, log_variance))
+        spread = (share * (location - centre).square()).mean(-1).sum()
+        belief = (level.exp().mean() / spread.clamp(min=torch.finfo(spread.dtype).tiny)).log().clamp(-5, 5)
+        begin_at(student, torch.cat([centre, level, belief.reshape(1), belief.new_zeros(1)]).float())
+
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
+        require_family(self, targets)
         members = targets.members
-        if not isinstance(members, Gaussian):
-            raise ValueError(
-                f"NormalWishart distils Gaussian members (a mean and a variance), got {type(members).__name__}: for "
-                "classes choose EnD2 or ProxyDirichlet"
-            )
         temperature = self.temperature(progress)
         return normal_wishart_loss(output, members.location, members.log_variance, temperature, targets.weights)
 

@@ -1,10 +1,28 @@
 """Blocks and reference networks, no training logic. Networks keep their `settings`: a student can be rebuilt."""
 
+from solera.nn.batch_ensemble import Subnetworks, branch, merge
 from solera.nn.convnet import ConvNet
 from solera.nn.default import network_for
 from solera.nn.heads import Heads, grow
 from solera.nn.mlp import MLP
+from solera.nn.resnet import ResNet
 from solera.nn.standardize import Standardize
 from solera.nn.units import Units
+from solera.nn.vgg import VGG
+from solera.nn.wide_resnet import WideResNet
 
-__all__ = ["MLP", "ConvNet", "Heads", "Standardize", "Units", "grow", "network_for"]
+__all__ = [
+    "MLP",
+    "VGG",
+    "ConvNet",
+    "Heads",
+    "ResNet",
+    "Standardize",
+    "Subnetworks",
+    "Units",
+    "WideResNet",
+    "branch",
+    "grow",
+    "merge",
+    "network_for",
+]

@@ -31,8 +31,25 @@ class Units(nn.Module):
         self.mean.copy_(values.mean(0))
         self.scale.copy_(torch.where(spread > 1e-7 * values.abs().amax(0), spread, torch.ones_like(spread)))
 
+    def inverse(self, outputs: Float[Tensor, " outputs"]) -> Float[Tensor, " outputs"]:
+        """What must come in for `outputs` to come out."""
+        size = len(self.mean)
+        location, log_variance, rest = outputs.split([size, size, len(outputs) - 2 * size])
+        bent = ((log_variance - 2 * self.scale.log()) / _WIDEST).clamp(-0.99, 0.99)
+        return torch.cat([(location - self.mean) / self.scale, _WIDEST * bent.atanh(), rest])
+
     def forward(self, outputs: Float[Tensor, "*batch outputs"]) -> Float[Tensor, "*batch outputs"]:
         size = len(self.mean)
         location, log_variance, rest = outputs.split([size, size, outputs.shape[-1] - 2 * size], -1)
         bent = _WIDEST * torch.tanh(log_variance / _WIDEST)
         return torch.cat([location * self.scale + self.mean, bent + 2 * self.scale.log(), rest], -1)
+
+
+@torch.no_grad()
+def begin_at(network: nn.Module, outputs: Float[Tensor, " outputs"]) -> None:
+    """Sets the bias of the last linear layer so that a fresh network's answers scatter about `outputs`."""
+    layers = [module for module in network.modules() if isinstance(module, (nn.Linear, Units))]
+    while layers and isinstance(layers[-1], Units):
+        outputs = layers.pop().inverse(outputs)  # type: ignore[union-attr]
+    if layers and layers[-1].bias is not None and layers[-1].bias.shape == outputs.shape:
+        layers[-1].bias.copy_(outputs)  # type: ignore[operator, union-attr]

@@ -222,9 +222,10 @@ def beats(found: dict[str, Any], claim: str, metric: str, one: str, other: str, 
 def claims(found: dict[str, Any]) -> list[str]:
     """What held and what did not, from the numbers."""
     student, honest = "EnD, in sample", "EnD, out of fold"
-    slowest = max(one["speed"][known][1] for one in found.values() for known in one["speed"] if "," in known)
+    speeds = np.array([one["speed"][known] for one in found.values() for known in one["speed"] if "," in known])
+    usual, slow = speeds.max(0)
     ratios = [one["speed"]["ensemble"][0] / one["speed"][student][0] for one in found.values()]
-    speed = f"every student answers one row within {BUDGET:g} ms on a CPU at p95; the slowest takes {slowest:.2f} ms"
+    speed = f"every student answers one row within {BUDGET:g} ms on a CPU at p50; the slowest takes {usual:.2f} ms"
     sides = ("training rows, in sample", "training rows, out of fold", "test rows", "test rows, one pair")
     known = {name: [one["taught"][side]["knowledge"] for side in sides] for name, one in found.items()}
     low = ", ".join(f"{name} {a:.3f} and {b:.3f}" for name, (a, _, b, _) in known.items())
@@ -238,7 +239,10 @@ def claims(found: dict[str, Any]) -> list[str]:
         beats(found, "the teacher helps, in accuracy; EnD in sample and MLP on labels", "accuracy", student, LABELS),
         beats(found, "... and in NLL", "NLL", student, LABELS),
         beats(found, "Proxy pays nothing in NLL for its knowledge; Proxy and EnD", "NLL", "Proxy, in sample", student),
-        verdict(f"{speed}; EnD is {min(ratios):.0f} to {max(ratios):.0f} times as fast at p50", slowest <= BUDGET),
+        verdict(
+            f"{speed}, EnD is {min(ratios):.0f} to {max(ratios):.0f} times as fast as its teacher", usual <= BUDGET
+        ),
+        verdict(f"... and at p95, while others used the same cores; the slowest takes {slow:.2f} ms", slow <= BUDGET),
         verdict(
             f"in sample, the teacher's knowledge uncertainty is lower than on test rows; training and test: {low}",
             all(a < b for a, _, b, _ in known.values()),

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
+from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
-from solera.distributions.summary import Mean, Spread, TopK, summarize, summarize_top
+from solera.distributions.summary import Mean, Moments, Spread, TopK, summarize, summarize_top
 
 Columns = dict[str, Tensor]  # one row per example or token in each
 Precision = Literal["float16", "float32"]
@@ -46,6 +47,10 @@ def _spread(columns: Columns) -> Spread:
 def _summary(targets: Targets) -> Mean:
     if isinstance(targets, Mean):
         return targets
+    if targets.family == "gaussian":
+        raise ValueError(
+            "top_k keeps the likeliest classes, and real targets have none: choose codec='dense' or 'mean'"
+        )
     if isinstance(targets, Mixture):
         return summarize(targets)
     raise ValueError(f"{type(targets).__name__} targets cannot be captured again: capture from the ensemble itself")
@@ -53,31 +58,50 @@ def _summary(targets: Targets) -> Mean:
 
 @dataclass(frozen=True)
 class DenseCodec:
-    """Every member's log-probabilities: every method can use them; the size grows with members and classes."""
+    """Every member's log-probabilities: every method can use them; the size grows with members and classes.
+
+    Of real targets every member's mean and log-variance, in float32: their units know no bounds.
+    """
 
     dtype: Precision = "float16"
 
     def encode(self, targets: Targets) -> Columns:
-        columns = {"members": _rounded(targets.members.log_probs, self.dtype)}
+        said = targets.members
+        if isinstance(said, Gaussian):
+            columns = {"location": said.location.float(), "log_variance": said.log_variance.float()}
+        else:
+            columns = {"members": _rounded(said.log_probs, self.dtype)}
         if targets.weights is not None:
             columns["weights"] = targets.weights.float()
         return columns
 
     def decode(self, columns: Columns, classes: int) -> Mixture:
-        return Mixture(Categorical(columns["members"].float()), columns.get("weights"))
+        weights = columns.get("weights")
+        if "location" in columns:
+            return Mixture(Gaussian(columns["location"], columns["log_variance"]), weights)
+        return Mixture(Categorical(columns["members"].float()), weights)
 
 
 @dataclass(frozen=True)
 class MeanCodec:
-    """The ensemble's mean and its spread: the size does not depend on the members."""
+    """The ensemble's mean and its spread: the size does not depend on the members.
+
+    Of real targets the mixture's mean and variance and its knowledge, in float32.
+    """
 
     dtype: Precision = "float16"
 
     def encode(self, targets: Targets) -> Columns:
+        if isinstance(targets, (Mixture, Moments)) and isinstance(targets.averaged, Gaussian):
+            one = targets.averaged
+            columns = {"location": one.location, "log_variance": one.log_variance, "knowledge": targets.knowledge}
+            return {name: column.float() for name, column in columns.items()}
         summary = _summary(targets)
         return {"mean": _rounded(summary.averaged.log_probs, self.dtype), **_spread_columns(summary.spread)}
 
-    def decode(self, columns: Columns, classes: int) -> Mean:
+    def decode(self, columns: Columns, classes: int) -> Mean | Moments:
+        if "location" in columns:
+            return Moments(Gaussian(columns["location"], columns["log_variance"]), columns["knowledge"])
         return Mean(Categorical(columns["mean"].float()), _spread(columns))
 
 
@@ -95,7 +119,7 @@ class TopKCodec:
             raise ValueError(f"top_k must keep at least one class, got keep={self.keep}")
 
     def encode(self, targets: Targets) -> Columns:
-        if isinstance(targets, Mixture):
+        if isinstance(targets, Mixture) and targets.family == "categorical":
             top = summarize_top(targets, self.keep)
         else:
             summary = _summary(targets)

@@ -38,6 +38,8 @@ def distill(
     if validation is not None:
         check(teacher, model, validation, method, training)
     student = method.student(model, teacher.members)
+    with torch.no_grad():
+        method.begin(student, teacher(next(iter(batches))))
 
     def objective(output: Any, batch: Batch, progress: float) -> Tensor:
         with torch.no_grad():

@@ -1,5 +1,6 @@
 """Hydra: its losses against referees, its heads on real data, killed for real, and back from disk."""
 
+import json
 import os
 import re
 import signal
@@ -290,5 +291,5 @@ def test_the_example_in_the_documentation_runs_as_printed(tmp_path):
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/methods/hydra.md").read_text(), re.S)
     done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, cwd=tmp_path, timeout=200)
     assert done.returncode == 0, done.stderr
-    known, unfamiliar = (float(number) for number in re.findall(r"[\d.]+", done.stdout)[-2:])
+    known, unfamiliar = json.loads(done.stdout.splitlines()[-1])
     assert unfamiliar > 5 * known

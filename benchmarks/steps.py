@@ -1,0 +1,76 @@
+"""Training steps on images: what distillation adds to plain training, and M subnetworks to online distillation."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from benchmarks.timing import measure, ratio, table
+from solera import Batches, EnD, Ensemble, LatentBE, capture
+from solera.core.batch import Batch
+from solera.core.progress import quiet
+from solera.methods.base import Method
+from solera.nn import WideResNet
+from solera.teachers.base import Teacher
+
+MEMBERS, BATCH, SHAPE, CLASSES = 4, 32, (3, 32, 32), 10
+PLAIN, CACHED, ONLINE, LATENT = "cross-entropy", "EnD, cached", "EnD, online", "LatentBE, online"
+
+
+def network() -> nn.Module:
+    return WideResNet(16, 1, SHAPE, CLASSES)
+
+
+def step(student: nn.Module, batch: Batch, loss: Callable[[Tensor], Tensor]) -> Callable[[], None]:
+    """What the training loop does with one batch."""
+    optimizer = torch.optim.AdamW(student.train().parameters(), lr=1e-4)
+
+    def run() -> None:
+        optimizer.zero_grad()
+        batch.average(loss(student(batch.inputs))).backward()
+        optimizer.step()
+
+    return run
+
+
+def distilling(method: Method, teacher: Teacher, batch: Batch) -> Callable[[], None]:
+    def loss(output: Tensor) -> Tensor:
+        with torch.no_grad():
+            targets = teacher(batch)
+        return method.loss(output, targets)
+
+    return step(method.student(network(), MEMBERS), batch, loss)
+
+
+def compare(folder: Path, channels_last: bool, rounds: int = 9) -> list[str]:
+    """Milliseconds of a plain step, and the ratios that the goals are about."""
+    torch.manual_seed(0)
+    images, labels = torch.rand(BATCH, *SHAPE), torch.randint(CLASSES, (BATCH,))
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    batches = Batches(images.to(memory_format=layout), labels, batch_size=BATCH)
+    (batch,) = batches
+    ensemble = Ensemble([network().to(memory_format=layout) for _ in range(MEMBERS)])  # type: ignore[call-overload]
+    cached = capture(ensemble, batches, folder)
+    cases = {
+        PLAIN: step(network(), batch, lambda z: cross_entropy(z, labels, reduction="none")),
+        CACHED: distilling(EnD(temperature=4.0), cached, batch),
+        ONLINE: distilling(EnD(temperature=4.0), ensemble, batch),
+        LATENT: distilling(LatentBE(), ensemble, batch),
+    }
+    samples = measure(cases, rounds)
+    ratios = [ratio(samples, CACHED, PLAIN), ratio(samples, ONLINE, PLAIN), ratio(samples, LATENT, ONLINE)]
+    name = "channels-last" if channels_last else "channels-first"
+    return [name, f"{1e3 * median(samples[PLAIN]):.0f} ms", *(f"{number:.2f}" for number in ratios)]
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with quiet(), TemporaryDirectory() as folder:
+        rows = [compare(Path(folder) / str(last), last) for last in (False, True)]
+    header = [f"WRN-16-1, {BATCH} images, M = {MEMBERS}", PLAIN]
+    header += [f"{CACHED} ÷ {PLAIN}", f"{ONLINE} ÷ {PLAIN}", f"{LATENT} ÷ {ONLINE}"]
+    print(table(header, rows) + "\n", flush=True)

@@ -1,0 +1,253 @@
+"""Hydra's toy study (Tran et al., 2020, section 3.1): ten small networks on spirals, and one with ten heads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from solera import metrics
+from solera.core.batch import Batches
+from solera.core.checks import require_positive
+from solera.core.seeds import generator, stream
+from solera.distributions.base import SecondOrder
+from solera.ensembles import train_ensemble
+from solera.evaluation.evaluate import Predictor
+from solera.methods import EnD, Hydra, Method, ProxyDirichlet
+from solera.nn import MLP
+from solera.recipes.base import Recipe, Workspace
+from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
+from solera.recipes.spirals import ARMS, spirals
+from solera.teachers import Ensemble, Teacher, capture
+from solera.training import Student, Training, distill
+
+SIDE = 9.0  # the plotted square reaches from −9 to 9 on both axes; the outermost training points lie near 6
+SHORT, DEEP = "Hydra, 1 layer", "Hydra, 2 layers"  # how many of the last layers every head has of its own
+METHODS: dict[str, Method] = {"EnD": EnD(), SHORT: Hydra(head=1), DEEP: Hydra(head=2), "Proxy": ProxyDirichlet()}
+AUX = " + AUX"
+KINDS = ("total", "data", "knowledge")
+MEASURES = {"knowledge": "mean", "difference": "difference", "ρ": "ρ"}  # of knowledge, and what they are called
+Students = dict[str, list[Student]]  # method -> one student per repeat
+Found = dict[str, list[dict[str, float]]]  # model -> one row per repeat
+
+
+def network() -> MLP:
+    """The paper's: two hidden layers of 100 units, for members and students alike."""
+    return MLP(2, ARMS, (100, 100))
+
+
+def square(points: int, seed: int) -> Float[Tensor, "N 2"]:
+    """Auxiliary inputs: spread evenly over the plotted square."""
+    return SIDE * (2 * torch.rand(points, 2, generator=generator(seed, "square")) - 1)
+
+
+def grid(steps: int) -> Float[Tensor, "N 2"]:
+    """Every point of a grid over the plotted square."""
+    side = torch.linspace(-SIDE, SIDE, steps)
+    return torch.cartesian_prod(side, side)
+
+
+@dataclass(frozen=True)
+class HydraSpirals(Recipe):
+    """The Hydra paper's toy: ten MLPs [100, 100] on spirals, and students with a head for each of them.
+
+    Draws total, data and knowledge uncertainty of the ensemble and of Hydra side by side (Figure 2), without and with
+    auxiliary inputs; about ten minutes on two busy cores.
+    """
+
+    members: int = 10
+    points: int = 300  # per arm
+    noise: float = 0.55
+    epochs: int = 60
+    steps: int = 2000  # of every student; Hydra takes as many again, on an EnD student
+    repeats: int = 3  # students differ in initial weights and in the order of the data; the ensemble is one
+
+    def __post_init__(self) -> None:
+        for name in ("members", "points", "noise", "epochs", "steps", "repeats"):
+            require_positive(name, getattr(self, name))
+        if self.members < 2:
+            raise ValueError(f"members={self.members} cannot disagree: take 2 or more")
+
+    def run(self, work: Workspace) -> str:
+        pyplot()
+        x, y = spirals(self.points, self.noise, self.seed, "train")
+        work.say(f"training {self.members} networks on {len(x)} points of {ARMS} spiral arms")
+        ensemble = train_ensemble(
+            network,
+            Batches(x, y, batch_size=50),
+            self.members,
+            Training(epochs=self.epochs, lr=1e-2, seed=self.seed),
+            folder=work.folder / "ensemble",
+        )
+        # with twice the inputs, batches of twice the size: either way a step sees about 100 training points
+        batches = {"": Batches(x, y, batch_size=100)}
+        batches[AUX] = Batches(x, y, auxiliary=square(len(x), self.seed), batch_size=200)
+        students: Students = {}
+        for suffix, each in batches.items():
+            teacher = capture(ensemble, each, work.folder / f"transfer-set{suffix.replace(' + ', '-')}")
+            work.say(f"distilling {self.repeats} × {', '.join(METHODS)} on {each.examples} inputs")
+            for repeat in range(self.repeats):
+                for title, student in self._students(teacher, each, repeat, suffix, work).items():
+                    students.setdefault(title + suffix, []).append(student)
+        work.say("comparing them on test points and on a grid")
+        found = work.remember("metrics", lambda: self._measure(ensemble, students))
+        draw({"Ensemble": ensemble, DEEP: students[DEEP][0], DEEP + AUX: students[DEEP + AUX][0]}, x, y, work)
+        return page(self, found, work)
+
+    def _students(
+        self, teacher: Teacher, batches: Batches, repeat: int, suffix: str, work: Workspace
+    ) -> dict[str, Student]:
+        """One student of every method; Hydra's grow from the EnD student, as in the paper."""
+        epochs = max(1, self.steps // len(batches))
+        training = Training(epochs=epochs, lr=5e-3, seed=stream(self.seed, "repeat", repeat))
+        made: dict[str, Student] = {}
+        for title, method in METHODS.items():
+            torch.manual_seed(stream(self.seed, "student", repeat))
+            start = made["EnD"].model if isinstance(method, Hydra) else network()
+            folder = work.folder / "students" / f"{title}{suffix}-{repeat}".replace(" ", "")
+            made[title] = distill(teacher, start, batches, method, training, folder=folder)
+        return made
+
+    def _measure(self, ensemble: Ensemble, students: Students) -> Found:
+        """Every model on test points and on a grid, beside the ensemble; one row per repeat (or member)."""
+        x, y = spirals(1000, self.noise, self.seed, "test")
+        sets = {"test": x, "grid": grid(91)}
+        reference = {name: ensemble.predict(points).knowledge for name, points in sets.items()}
+        models: dict[str, Sequence[Predictor]] = {
+            "one member": [Student(member, EnD()) for member in ensemble.models],
+            "ensemble": [ensemble],
+            **students,
+        }
+        return {name: [compare(each, sets, y, reference) for each in some] for name, some in models.items()}
+
+
+def compare(model: Any, sets: dict[str, Tensor], y: Tensor, reference: dict[str, Tensor]) -> dict[str, float]:
+    """Accuracy and NLL on the test points; on every set, mean knowledge and how it departs from the reference's."""
+    mean = model.predict(sets["test"]).mean
+    row = {"accuracy": metrics.accuracy(mean, y), "NLL": metrics.nll(mean, y)}
+    row["parameters"] = sum(p.numel() for p in model.parameters())
+    for name, points in sets.items():
+        said = model.predict(points)
+        if isinstance(said, SecondOrder):
+            row[f"{name} mean"] = float(said.knowledge.mean())
+            row[f"{name} difference"] = metrics.mean_absolute_difference(reference[name], said.knowledge)
+            row[f"{name} ρ"] = metrics.rank_correlation(reference[name], said.knowledge)
+    return row
+
+
+def page(recipe: HydraSpirals, found: Found, work: Workspace) -> str:
+    """The table, the figure and what held."""
+
+    def column(name: str, key: str, digits: int = 3, scale: float = 1.0) -> str:
+        return spread([row[key] for row in found[name]], digits, scale) if key in found[name][0] else "–"
+
+    measures = {f"{where}: {title}": f"{where} {key}" for where in ("test", "grid") for title, key in MEASURES.items()}
+    whole = found["ensemble"][0]["parameters"]
+    rows = [
+        [name, column(name, "accuracy", 2, 100), column(name, "NLL"), *(column(name, key) for key in measures.values())]
+        for name in found
+    ]
+    sizes = [some[0]["parameters"] for some in found.values()]
+    rows = [[*row, f"{size:,.0f} ({100 * size / whole:.0f} %)"] for row, size in zip(rows, sizes, strict=True)]
+    text = PAGE.format(
+        recipe=recipe,
+        points=ARMS * recipe.points,
+        table=table(["model", "accuracy in %", "NLL", *measures, "parameters"], rows),
+        claims="\n".join(verdicts(found)),
+    )
+    return f"{text}\n{origin(recipe, 'hydra-spirals', work)}\n"
+
+
+def verdicts(found: Found) -> list[str]:
+    """What the paper says of its figure, and what one would hope for; numbers of heads of one layer, then of two."""
+
+    def mean(key: str, name: str) -> float:
+        return float(np.mean([row[key] for row in found[name]]))
+
+    def heads(key: str, suffix: str = "") -> list[float]:
+        return [mean(key, name + suffix) for name in (SHORT, DEEP)]
+
+    def text(values: list[float], digits: int = 3, scale: float = 1.0, unit: str = "") -> str:
+        return " and ".join(f"{scale * value:.{digits}f}{unit}" for value in values)
+
+    def change(key: str, digits: int = 3) -> str:
+        pairs = zip(heads(key), heads(key, AUX), strict=True)
+        return " and ".join(f"from {before:.{digits}f} to {after:.{digits}f}" for before, after in pairs)
+
+    lost = [mean("accuracy", "ensemble") - value for value in heads("accuracy")]
+    left = [value / mean("test mean", "ensemble") for value in heads("test mean")]
+    size = [value / mean("parameters", "ensemble") for value in heads("parameters")]
+    gap, proxy, ranks = heads("test difference"), mean("test difference", "Proxy"), heads("test ρ")
+    told = [
+        f"{name} ranks test points by knowledge as the ensemble does, ρ ≥ 0.9: {rho:.3f}, with {100 * share:.0f} % of "
+        "the ensemble's parameters"
+        for name, rho, share in zip((SHORT, DEEP), ranks, size, strict=True)
+    ]
+    scale = (
+        "only a slight decrease in the scale of knowledge (the paper's words; here: three quarters are left on test "
+    )
+    nearer = (
+        "on test points Hydra's knowledge is nearer to the ensemble's than that of Proxy: a mean absolute difference "
+    )
+    wide = "auxiliary inputs bring Hydra's knowledge on the grid nearer to the ensemble's: mean absolute difference "
+    return [
+        verdict(f"Hydra loses at most half a point of accuracy: {text(lost, 2, 100)}", max(lost) <= 0.005),
+        *(verdict(claim, rho >= 0.9) for claim, rho in zip(told, ranks, strict=True)),
+        verdict(f"{scale}points): {text(left, 0, 100, ' %')} are left", min(left) >= 0.75),
+        verdict(f"{nearer}of {text(gap, 4)} nats against {proxy:.4f}", max(gap) < proxy),
+        verdict(
+            f"{wide}{change('grid difference', 4)}, ρ {change('grid ρ')}",
+            all(a < b for a, b in zip(heads("grid difference", AUX), heads("grid difference"), strict=True)),
+        ),
+        verdict(
+            f"auxiliary inputs cost nothing among the data: ρ on test points {change('test ρ')}",
+            all(a >= b - 0.01 for a, b in zip(heads("test ρ", AUX), ranks, strict=True)),
+        ),
+    ]
+
+
+def draw(models: dict[str, Any], x: Float[Tensor, "N 2"], y: Int[Tensor, " N"], work: Workspace) -> None:
+    """Figure 2: the data, and each model's uncertainties over the plane; students' knowledge against the ensemble's."""
+    plt, steps, points = pyplot(), 181, grid(181)
+    said = {name: model.predict(points) for name, model in models.items()}
+    tops = {kind: max(float(getattr(p, kind).max()) for p in said.values()) for kind in KINDS}
+    figure, panels = plt.subplots(3, 4, figsize=(13.2, 10.6), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.06, h_pad=0.06)
+    panels[0, 0].scatter(*x.T, c=[f"C{arm}" for arm in y.tolist()], s=5, linewidths=0)
+    panels[0, 0].set(title="training data, a colour per class", xlim=(-SIDE, SIDE), ylim=(-SIDE, SIDE), aspect="equal")
+    for row, (name, prediction) in enumerate(said.items()):
+        for panel, kind in zip(panels[row, 1:], KINDS, strict=True):
+            place = {"origin": "lower", "extent": [-SIDE, SIDE] * 2, "cmap": "YlGnBu", "vmin": 0, "vmax": tops[kind]}
+            image = panel.imshow(getattr(prediction, kind).reshape(steps, steps).T, **place)
+            panel.scatter(*x.T, s=1, color="black", alpha=0.25, linewidths=0)
+            panel.set(title=f"{name}: {kind}", xticks=[-5, 0, 5], yticks=[-5, 0, 5])
+            if row == 2:
+                figure.colorbar(image, location="bottom", shrink=0.8, label=f"{kind} uncertainty in nats")
+        if row:
+            near, corner = points.norm(dim=1) < 6, [0, tops["knowledge"]]
+            for where, some in (("grid points away from the data", ~near), ("among the data (radius below 6)", near)):
+                both = said["Ensemble"].knowledge[some], prediction.knowledge[some]
+                panels[row, 0].scatter(*both, s=1, alpha=0.4, linewidths=0, label=where)
+            panels[row, 0].plot(corner, corner, color="black", linewidth=1)
+            panels[row, 0].set(title=f"{name}: knowledge", xlabel="ensemble's", ylabel="student's", aspect="equal")
+            panels[row, 0].legend(frameon=False, fontsize=8, markerscale=5, loc="upper left")
+    save_figure(figure, work.folder / "hydra-spirals.png")
+    plt.close(figure)
+
+
+PAGE = """\
+# Hydra on spirals
+
+TODO
+
+{table}
+
+{claims}
+
+![Uncertainties of the ensemble and of Hydra over the plane](hydra-spirals.png)
+
+{origin}
+"""
