@@ -21,8 +21,8 @@ MEMBERS, BATCH, SHAPE, CLASSES = 4, 32, (3, 32, 32), 10
 PLAIN, CACHED, ONLINE, LATENT = "cross-entropy", "EnD, cached", "EnD, online", "LatentBE, online"
 
 
-def network() -> nn.Module:
-    return WideResNet(16, 1, SHAPE, CLASSES)
+def network(layout: torch.memory_format) -> nn.Module:
+    return WideResNet(16, 1, SHAPE, CLASSES).to(memory_format=layout)  # type: ignore[call-overload]
 
 
 def step(student: nn.Module, batch: Batch, loss: Callable[[Tensor], Tensor]) -> Callable[[], None]:
@@ -37,13 +37,13 @@ def step(student: nn.Module, batch: Batch, loss: Callable[[Tensor], Tensor]) -> 
     return run
 
 
-def distilling(method: Method, teacher: Teacher, batch: Batch) -> Callable[[], None]:
+def distilling(method: Method, model: nn.Module, teacher: Teacher, batch: Batch) -> Callable[[], None]:
     def loss(output: Tensor) -> Tensor:
         with torch.no_grad():
             targets = teacher(batch)
         return method.loss(output, targets)
 
-    return step(method.student(network(), MEMBERS), batch, loss)
+    return step(method.student(model, MEMBERS), batch, loss)
 
 
 def compare(folder: Path, channels_last: bool, rounds: int = 9) -> list[str]:
@@ -53,18 +53,28 @@ def compare(folder: Path, channels_last: bool, rounds: int = 9) -> list[str]:
     layout = torch.channels_last if channels_last else torch.contiguous_format
     batches = Batches(images.to(memory_format=layout), labels, batch_size=BATCH)
     (batch,) = batches
-    ensemble = Ensemble([network().to(memory_format=layout) for _ in range(MEMBERS)])  # type: ignore[call-overload]
+    ensemble = Ensemble([network(layout) for _ in range(MEMBERS)])
     cached = capture(ensemble, batches, folder)
     cases = {
-        PLAIN: step(network(), batch, lambda z: cross_entropy(z, labels, reduction="none")),
-        CACHED: distilling(EnD(temperature=4.0), cached, batch),
-        ONLINE: distilling(EnD(temperature=4.0), ensemble, batch),
-        LATENT: distilling(LatentBE(), ensemble, batch),
+        PLAIN: step(network(layout), batch, lambda z: cross_entropy(z, labels, reduction="none")),
+        CACHED: distilling(EnD(temperature=4.0), network(layout), cached, batch),
+        ONLINE: distilling(EnD(temperature=4.0), network(layout), ensemble, batch),
+        LATENT: distilling(LatentBE(), network(layout), ensemble, batch),
     }
     samples = measure(cases, rounds)
     ratios = [ratio(samples, CACHED, PLAIN), ratio(samples, ONLINE, PLAIN), ratio(samples, LATENT, ONLINE)]
     name = "channels-last" if channels_last else "channels-first"
     return [name, f"{1e3 * median(samples[PLAIN]):.0f} ms", *(f"{number:.2f}" for number in ratios)]
+
+
+@torch.no_grad()
+def inference(rounds: int = 15) -> float:
+    """The merged student against a member: the same graph."""
+    member, images = network(torch.contiguous_format).eval(), torch.rand(BATCH, *SHAPE)
+    merged = LatentBE().finalize(LatentBE().student(member, MEMBERS)).eval()
+    return ratio(
+        measure({"merged": lambda: merged(images), "member": lambda: member(images)}, rounds), "merged", "member"
+    )
 
 
 def main() -> None:
@@ -74,3 +84,4 @@ def main() -> None:
     header = [f"WRN-16-1, {BATCH} images, M = {MEMBERS}", PLAIN]
     header += [f"{CACHED} ÷ {PLAIN}", f"{ONLINE} ÷ {PLAIN}", f"{LATENT} ÷ {ONLINE}"]
     print(table(header, rows) + "\n", flush=True)
+    print(f"Inference, merged LatentBE ÷ member: {inference():.2f}\n", flush=True)

@@ -1,18 +1,18 @@
 """One table: students beside the ensemble and a single member, on the test set and on unfamiliar inputs."""
 
 import time
-import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
 
-from solera import metrics
 from solera.core.checks import require_finite
 from solera.distributions.base import Prediction
-from solera.tasks import Columns, Row, task_of
+from solera.evaluation.intervals import Draws, Interval, bootstrap, interval
+from solera.evaluation.measure import Sets, fidelity, measure
+from solera.tasks import Row, Task, task_of
 
 
 @runtime_checkable
@@ -28,8 +28,25 @@ class Predictor(Protocol):
 class Evaluation:
     """Metrics by model, and every model's columns by set, for plots and closer looks."""
 
+    task: Task
     rows: dict[str, Row]
-    columns: dict[str, dict[str, Columns]]  # model -> set ("test" or an unfamiliar one) -> columns
+    columns: dict[str, Sets]  # model -> set ("test" or an unfamiliar one) -> columns
+    reference: str | None = None
+    fidelity: dict[str, Row] = field(default_factory=dict)  # what each model kept of the reference's answers
+    draws: Draws = field(default_factory=dict)  # metrics of resampled examples, where they were asked for
+
+    def interval(self, model: str, metric: str) -> Interval | None:
+        """A metric with its bootstrap interval."""
+        drawn = self.draws.get(model, {}).get(metric)
+        return None if drawn is None else interval(self.rows[model].get(metric), drawn)
+
+    def difference(self, model: str, other: str, metric: str) -> Interval | None:
+        """`model`'s metric less `other`'s, on the same resampled examples."""
+        values = [self.rows[name].get(metric) for name in (model, other)]
+        drawn = [self.draws.get(name, {}).get(metric) for name in (model, other)]
+        if values[0] is None or values[1] is None or drawn[0] is None or drawn[1] is None:
+            return None
+        return interval(values[0] - values[1], drawn[0] - drawn[1])
 
     def markdown(self) -> str:
         """The table as Markdown."""
@@ -74,53 +91,36 @@ def evaluate(
     *,
     unfamiliar: Mapping[str, Tensor] | None = None,
     reference: str | None = "ensemble",
+    resamples: int = 0,
 ) -> Evaluation:
     """Every model on the labelled test inputs, and how well its uncertainties tell each unfamiliar set from them.
 
     Classes: accuracy, NLL, ECE, Brier score and PRR by total uncertainty. Real (floating-point) targets: RMSE, NLL,
     CRPS, coverage and width of intervals, and how total uncertainty ranks the errors. For each unfamiliar set the AUROC
     by total and by knowledge; rank correlation of knowledge with the reference's, on the test inputs and on all;
-    parameters and time.
+    parameters and time. With `resamples`, bootstrap intervals of all of that and of differences from the reference.
     """
     require_finite("targets", labels)
-    task = task_of(labels)
-    sets = {"test": inputs, **(unfamiliar or {})}
+    task, sets = task_of(labels), {"test": inputs, **(unfamiliar or {})}
+    reference = reference if reference in models else None
     said = {name: {key: model.predict(x) for key, x in sets.items()} for name, model in models.items()}
-    every = {
-        name: {key: task.columns(p, labels if key == "test" else None) for key, p in predictions.items()}
-        for name, predictions in said.items()
-    }
+    every: dict[str, Sets] = {}
+    for name, predictions in said.items():
+        every[name] = {key: task.columns(p, labels if key == "test" else None) for key, p in predictions.items()}
+        if reference is not None:
+            for key, prediction in predictions.items():
+                every[name][key] |= task.compare(prediction, said[reference][key])
+
+    def rows_of(columns: Mapping[str, Sets]) -> dict[str, Row]:
+        theirs = columns[reference] if reference is not None else None
+        return {name: measure(own, theirs, task) for name, own in columns.items()}
+
+    rows = rows_of(every)
+    kept = {name: fidelity(own, every[reference]) for name, own in every.items()} if reference is not None else {}
+    draws = bootstrap(every, rows_of, resamples)
     live = {name: model for name, model in models.items() if getattr(model, "live", True)}
-    rows, times = {}, microseconds_per_example(live, inputs)
+    times = microseconds_per_example(live, inputs)
     for name, model in models.items():
-        own, test = every[name], every[name]["test"]
-        row = task.scores(said[name]["test"], test, labels)
-        for key in sets:
-            if key != "test":
-                row |= {
-                    f"OOD {key} {measure}": _detection(test, own[key], measure) for measure in ("total", "knowledge")
-                }
-        if reference is not None and reference in models:
-            row["ρ knowledge"] = _correlation(own, every[reference], ["test"])
-            if len(sets) > 1:
-                row["ρ knowledge, all"] = _correlation(own, every[reference], list(sets))
-        row["parameters"] = sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else None
-        row["µs/example"] = times.get(name)
-        rows[name] = row
-    return Evaluation(rows, every)
-
-
-def _detection(familiar: Columns, other: Columns, measure: str) -> float | None:
-    if measure not in familiar:
-        return None
-    scores = np.concatenate([familiar[measure], other[measure]])
-    return metrics.auroc(scores, np.repeat([0, 1], [len(familiar[measure]), len(other[measure])]))
-
-
-def _correlation(own: dict[str, Columns], reference: dict[str, Columns], sets: list[str]) -> float | None:
-    if "knowledge" not in own["test"] or "knowledge" not in reference["test"]:
-        return None
-    a, b = (np.concatenate([side[key]["knowledge"] for key in sets]) for side in (own, reference))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # one member has no knowledge to rank: a dash in the table
-        return metrics.rank_correlation(a, b)
+        rows[name]["parameters"] = sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else None
+        rows[name]["µs/example"] = times.get(name)
+    return Evaluation(task, rows, every, reference, kept, draws)

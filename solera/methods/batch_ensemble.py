@@ -29,7 +29,7 @@ def batch_ensemble_loss(
 
 @dataclass(frozen=True)
 class BatchEnsemble(Method):
-    """Keeps every member: subnetwork m imitates member m, for hardly more weights than one network and M times its cost.
+    """Keeps every member: subnetwork m imitates member m, for hardly more weights than one network and M times work.
 
     The factors start N(1, ½²) ("normal") or ±1 ("signs"), far enough apart to end in different minima, and are spared
     the weight decay. Their gradient is that of the sum over the members, the shared weights' that of the mean.

@@ -9,7 +9,7 @@ others) only ask whether a weight is above 0.
 """
 
 from solera.metrics.balanced import balanced_brier, balanced_ece, stratified_brier
-from solera.metrics.calibration import adaptive_ece, ece, top_k_ece
+from solera.metrics.calibration import adaptive_ece, confidence_ece, ece, top_k_ece
 from solera.metrics.detection import aupr, auroc, fpr_at_tpr
 from solera.metrics.fidelity import agreement, mean_absolute_difference, mean_kl, rank_correlation
 from solera.metrics.regression import (
@@ -39,6 +39,7 @@ __all__ = [
     "balanced_brier",
     "balanced_ece",
     "brier",
+    "confidence_ece",
     "coverage",
     "coverage_at",
     "coverage_error",

@@ -59,6 +59,17 @@ def ece(probs: Values, y: Values, bins: int = 15, weight: Values | None = None) 
     return float(np.abs(gaps).sum() / (len(labels) if layout.weight is None else layout.weight.sum()))
 
 
+def confidence_ece(confidence: Values, correct: Values, bins: int = 15, weight: Values | None = None) -> float:
+    """The same error from what `ece` makes of the probabilities: the top class's, and whether it is right."""
+    check_bins(bins)
+    layout, (confidences, corrects) = columns({"confidence": confidence, "correct": correct}, weight)
+    certain = unit_interval(confidences, "confidence", layout)
+    weights = np.ones(len(certain)) if layout.weight is None else layout.weight
+    gap = weights * (zero_or_one(corrects, "correct", layout) - certain)
+    gaps = np.bincount(_equal_width_bin(certain, bins), weights=gap, minlength=bins)
+    return float(np.abs(gaps).sum() / weights.sum())
+
+
 def adaptive_ece(confidence: Values, correct: Values, bins: int, weight: Values | None = None) -> float:
     """Σ_b (|B_b|/N) · |acc(B_b) − conf(B_b)| over equal-count bins.
 

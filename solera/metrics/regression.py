@@ -153,6 +153,10 @@ def _mixture_crps(y: Column, members: _Members) -> Column:
     return total
 
 
+def _each_crps(target: Column, members: _Members) -> Column:
+    return np.concatenate([_mixture_crps(target[block], some) for block, some in members.blocks()])
+
+
 def crps(
     y: Values, mean: Values, variance: Values, weights: Values | None = None, weight: Values | None = None
 ) -> float:
@@ -162,8 +166,13 @@ def crps(
     Variance 0 is a point: one gives |y − μ|, several the CRPS of an ensemble of numbers.
     """
     layout, target = _targets(y, weight)
-    blocks = _members(mean, variance, weights, layout).blocks()
-    return layout.average(np.concatenate([_mixture_crps(target[block], members) for block, members in blocks]))
+    return layout.average(_each_crps(target, _members(mean, variance, weights, layout)))
+
+
+def crps_column(y: Values, mean: Values, variance: Values, weights: Values | None = None) -> Column:
+    """The CRPS of every target, in the shape of y."""
+    layout, target = _targets(y, None)
+    return _each_crps(target, _members(mean, variance, weights, layout)).reshape(layout.shape)
 
 
 def mixture_cdf(y: Values, mean: Values, variance: Values, weights: Values | None = None) -> Column:

@@ -66,13 +66,11 @@ def _checked(
     return layout, found
 
 
-def crps_student_t(y: Values, mean: Values, scale: Values, freedom: Values, weight: Values | None = None) -> float:
-    """Mean CRPS of μ + s·T_ν, ν > 1 (Jordan et al. 2019), in a form that neither ν → 1 nor ν → ∞ spoils.
+def _crps(target: Column, centre: Column, s: Column, v: Column) -> Column:
+    """s·{z(2F(z) − 1) + 2νf(0)/(ν − 1)·[(1 + z²/ν)^−(ν−1)/2 − R]}, z = (y − μ)/s, R = B(½, ν−½)/B(½, ν/2).
 
-    With z = (y − μ)/s it is s·{z(2F(z) − 1) + 2νf(0)/(ν − 1)·[(1 + z²/ν)^−(ν−1)/2 − R]}, R = B(½, ν−½)/B(½, ν/2):
-    both terms in brackets are 1 at ν = 1, so each is taken less 1.
+    Both terms in brackets are 1 at ν = 1, so each is taken less 1.
     """
-    layout, (target, centre, s, v) = _checked(mean, scale, freedom, weight, y)
     away = np.abs(target - centre)
     z = standard(away, s)
     half = (v - 1) / 2
@@ -80,7 +78,19 @@ def crps_student_t(y: Values, mean: Values, scale: Values, freedom: Values, weig
     log_tail = np.where(t < 1e8, np.log1p(np.minimum(t, 1e8) ** 2), 2 * np.log(np.maximum(t, 1.0)))
     peak = np.exp(_log_half_step(v / 2) + 0.5 * np.log(v / math.pi))  # ν·f(0)
     bracket = np.expm1(-half * log_tail) - np.expm1(_log_ratio(v))
-    return layout.average(away * _centre(z, v) + s * peak * bracket / half)
+    return away * _centre(z, v) + s * peak * bracket / half
+
+
+def crps_student_t(y: Values, mean: Values, scale: Values, freedom: Values, weight: Values | None = None) -> float:
+    """Mean CRPS of μ + s·T_ν, ν > 1 (Jordan et al. 2019), in a form that neither ν → 1 nor ν → ∞ spoils."""
+    layout, found = _checked(mean, scale, freedom, weight, y)
+    return layout.average(_crps(*found))
+
+
+def crps_student_t_column(y: Values, mean: Values, scale: Values, freedom: Values) -> Column:
+    """The CRPS of every target, in the shape of y."""
+    layout, found = _checked(mean, scale, freedom, None, y)
+    return _crps(*found).reshape(layout.shape)
 
 
 def student_t_cdf(y: Values, mean: Values, scale: Values, freedom: Values) -> Column:

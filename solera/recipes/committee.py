@@ -46,10 +46,10 @@ class Committee(Recipe):
     name: str = "concrete"
     members: int = 10
     start: int = 40  # rows labelled before the first round
-    batch: int = 20  # rows labelled in a round
-    rounds: int = 6
-    repeats: int = 6  # each on a split of its own, with first rows and initial weights of its own
-    epochs: int = 40
+    batch: int = 25  # rows labelled in a round
+    rounds: int = 5
+    repeats: int = 5  # each on a split of its own, with first rows and initial weights of its own
+    epochs: int = 30
     student_epochs: int = 60
 
     def __post_init__(self) -> None:
@@ -116,6 +116,8 @@ class Committee(Recipe):
         for number in range(self.rounds + 1):
             committee = self._committee(x, y, labelled, repeat, number)
             curve.append({"rows": len(labelled), **scores(committee, x_test, y_test)})
+            if number == self.rounds:
+                break
             rest = (~torch.isin(torch.arange(len(x)), labelled)).nonzero().squeeze(1)
             theirs = worth = committee.predict(x[rest]).knowledge
             if strategy == "random":
@@ -153,8 +155,8 @@ def scores(model: Predictor, x: Tensor, y: Tensor) -> Round:
 
 
 def values(curves: list[list[Round]], key: str) -> np.ndarray:
-    """[repeats, rounds]"""
-    return np.array([[each[key] for each in curve] for curve in curves])
+    """[repeats, rounds]; of what students say, which is not asked after the last round, one less."""
+    return np.array([[each[key] for each in curve if key in each] for curve in curves])
 
 
 def paired(curves: Curves, key: str, one: str, other: str) -> tuple[float, float]:

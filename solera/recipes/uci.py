@@ -127,7 +127,7 @@ class Uci(Recipe):
         for label, prediction in said.items():
             task = Regression()
             columns = task.columns(prediction, y_test)
-            found[label] = task.scores(prediction, columns, y_test)
+            found[label] = task.scores(columns)
             if "knowledge" in columns:
                 found[label]["knowledge"] = float(columns["knowledge"].mean())
                 reference = said["ensemble"].knowledge.numpy()  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ class Task(ABC):
     """What a target is, and what can be measured of a prediction of it."""
 
     family: ClassVar[Family]  # what one member says
+    better: ClassVar[dict[str, int]]  # of every score: 1 if more is better, −1 if less is
 
     @abstractmethod
     def check(self, target: Shaped[Tensor, "..."], size: int) -> None:
@@ -36,8 +37,16 @@ class Task(ABC):
         """What a prediction says about each example and, with targets, how wrong it is."""
 
     @abstractmethod
-    def scores(self, prediction: Prediction, columns: Columns, target: Shaped[Tensor, "..."]) -> Row:
-        """The metrics of a labelled test set."""
+    def compare(self, prediction: Prediction, reference: Prediction) -> Columns:
+        """How far a prediction is from another one, example by example."""
+
+    @abstractmethod
+    def error(self, columns: Columns) -> np.ndarray:
+        """What rejecting an example saves: 0 or 1 (wrong), or a squared error."""
+
+    @abstractmethod
+    def scores(self, columns: Columns) -> Row:
+        """The metrics of a labelled test set, from its columns alone: so they can be had of any part of it."""
 
 
 def uncertainties(prediction: Prediction) -> dict[str, Tensor]:

@@ -16,8 +16,8 @@ from solera.distributions.families import Family
 from solera.distributions.gaussian import Gaussian, beside
 from solera.distributions.mixture import Mixture
 from solera.distributions.normal_wishart import NormalWishart
-from solera.metrics.regression import mixture_cdf, mixture_quantile
-from solera.metrics.student_t import student_t_cdf, student_t_quantile
+from solera.metrics.regression import crps_column, mixture_cdf, mixture_quantile
+from solera.metrics.student_t import crps_student_t_column, student_t_cdf, student_t_quantile
 from solera.tasks.base import Columns, Row, Task, as_columns, uncertainties
 
 
@@ -25,6 +25,15 @@ class Regression(Task):
     """One number per example, or D of them on the last axis. An unlabelled example's is NaN."""
 
     family: ClassVar[Family] = "gaussian"
+    better: ClassVar[dict[str, int]] = {
+        "RMSE": -1,
+        "NLL": -1,
+        "CRPS": -1,
+        "width 90 %": -1,
+        "coverage error": -1,
+        "ρ error": 1,
+        "PRR": 1,
+    }
 
     def check(self, target: Float[Tensor, "..."], size: int) -> None:
         require_finite("targets", target[~target.isnan()])
@@ -39,38 +48,52 @@ class Regression(Task):
         return target.nan_to_num(0.0)
 
     def columns(self, prediction: Prediction, target: Float[Tensor, "..."] | None = None) -> Columns:
-        """`predicted`, `total`, where they exist `data` and `knowledge`; with targets `squared_error`, `nll` and `pit`.
+        """`predicted`, `total`, where they exist `data` and `knowledge`, and the `width` of the 90 % interval; with
+        targets `squared_error`, `nll`, `crps` and `pit`.
 
-        `pit` is the probability of a target below the true one: even over [0, 1] if the prediction is calibrated.
+        `pit` is the probability of a target below the true one: even over [0, 1] if the prediction is calibrated. Of
+        several dimensions, squared errors are summed, widths and CRPS averaged, and `pit` has one column for each.
         """
         mean = prediction.mean
         found = {"predicted": mean.squeeze(-1) if mean.shape[-1] == 1 else mean, **uncertainties(prediction)}
+        each, shape = list(_marginals(prediction)), mean.shape[:-1]
+        widths = np.mean([quantile(0.95) - quantile(0.05) for _, quantile, _ in each], 0).reshape(shape)
         if target is None:
-            return as_columns(found)
+            return {**as_columns(found), "width": widths}
         y = beside(target, mean)
         found |= {"squared_error": (y - mean).square().sum(-1), "nll": -prediction.log_prob(target)}
-        pit = np.stack([cdf(value) for value, (cdf, _, _) in zip(_numbers(y), _marginals(prediction), strict=True)], -1)
-        return {**as_columns(found), "pit": pit.squeeze(-1) if pit.shape[-1] == 1 else pit}
+        told = list(zip(_numbers(y), each, strict=True))
+        pit = np.stack([cdf(value).reshape(shape) for value, (cdf, _, _) in told], -1)
+        crps = np.mean([score(value) for value, (_, _, score) in told], 0).reshape(shape)
+        pit = pit.squeeze(-1) if pit.shape[-1] == 1 else pit
+        return {**as_columns(found), "width": widths, "crps": crps, "pit": pit}
 
-    def scores(self, prediction: Prediction, columns: Columns, target: Float[Tensor, "..."]) -> Row:
+    def compare(self, prediction: Prediction, reference: Prediction) -> Columns:
+        """`away`: the squared distance of the two means, beside the reference's total variance."""
+        away = (prediction.mean - reference.mean).square().sum(-1) / reference.total
+        return as_columns({"away": away})
+
+    def error(self, columns: Columns) -> np.ndarray:
+        return columns["squared_error"]
+
+    def scores(self, columns: Columns) -> Row:
         """RMSE, NLL and CRPS; coverage and width of the 90 % interval, and how far coverage is off over all levels;
         rank correlation of error and total uncertainty, and how well it ranks them to be rejected (1: like an oracle).
 
         All in the target's units, of several dimensions the average of each (NLL: of all together).
         """
-        y, error = _numbers(beside(target, prediction.mean)), columns["squared_error"]
-        each = list(zip(y, _marginals(prediction), strict=True))
-        widths = [quantile(0.95) - quantile(0.05) for _, (_, quantile, _) in each]
+        error, dimensions = columns["squared_error"].astype(np.float64), columns["pit"].ndim - columns["nll"].ndim
+        dimensions = columns["pit"].shape[-1] if dimensions else 1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # one total for all, or no error at all: a dash says it
             ranked = metrics.error_correlation(columns["total"], np.sqrt(error))
             kept = metrics.retention_ratio(columns["total"], error)
         return {
-            "RMSE": float(np.sqrt(error.mean() / len(each))),
-            "NLL": float(columns["nll"].astype(np.float64).mean()),
-            "CRPS": float(np.mean([crps(value) for value, (_, _, crps) in each])),
+            "RMSE": float(np.sqrt(error.mean() / dimensions)),
+            "NLL": float(columns["nll"].mean(dtype=np.float64)),
+            "CRPS": float(columns["crps"].mean()),
             "coverage 90 %": metrics.coverage_at(columns["pit"], 0.9),
-            "width 90 %": float(np.mean(widths)),
+            "width 90 %": float(columns["width"].mean()),
             "coverage error": metrics.coverage_error(columns["pit"]),
             "ρ error": ranked,
             "PRR": kept,
@@ -83,7 +106,7 @@ def _numbers(values: Tensor) -> list[np.ndarray]:
 
 
 def _marginals(prediction: Prediction) -> Iterator[tuple[Any, Any, Any]]:
-    """For each dimension: its distribution function, its quantiles, and the CRPS of a column of targets."""
+    """For each dimension: its distribution function, its quantiles, and the CRPS of each of a column of targets."""
     if isinstance(prediction, NormalWishart):
         (belief,), (freedom,) = (_numbers(t.unsqueeze(-1)) for t in (prediction.belief, prediction.freedom))
         size = prediction.mean.shape[-1]
@@ -93,7 +116,7 @@ def _marginals(prediction: Prediction) -> Iterator[tuple[Any, Any, Any]]:
             yield (
                 lambda y, told=told: student_t_cdf(y, *told),
                 lambda p, told=told: student_t_quantile(p, *told),
-                lambda y, told=told: metrics.crps_student_t(y, *told),
+                lambda y, told=told: crps_student_t_column(y, *told),
             )
         return
     if isinstance(prediction, Mixture):
@@ -109,7 +132,7 @@ def _marginals(prediction: Prediction) -> Iterator[tuple[Any, Any, Any]]:
             t[..., d].double().cpu().numpy().reshape(-1, t.shape[-2]) for t in (members.mean, members.variance)
         )
         yield tuple(
-            partial(_ask, ask, mean, variance, told_weights) for ask in (mixture_cdf, mixture_quantile, metrics.crps)
+            partial(_ask, ask, mean, variance, told_weights) for ask in (mixture_cdf, mixture_quantile, crps_column)
         )  # type: ignore[misc]
 
 

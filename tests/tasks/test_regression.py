@@ -54,13 +54,13 @@ def test_a_prediction_that_is_right_is_calibrated(size, number):
     prediction = some_predictions(size)[number]
     y = drawn_from(prediction)
     columns = Regression().columns(prediction, y)
-    scores = Regression().scores(prediction, columns, y)
+    scores = Regression().scores(columns)
     assert scipy.stats.kstest(columns["pit"].ravel(), "uniform").pvalue > 1e-3
     assert abs(scores["coverage 90 %"] - 0.9) < 0.05
     assert scores["coverage error"] < 0.05
     np.testing.assert_allclose(scores["RMSE"], (y - prediction.mean).square().mean().sqrt(), rtol=1e-5)
     np.testing.assert_allclose(scores["NLL"], -prediction.log_prob(y).mean(), rtol=1e-5)
-    wrong = Regression().scores(prediction, Regression().columns(prediction, y + 3), y + 3)
+    wrong = Regression().scores(Regression().columns(prediction, y + 3))
     assert wrong["CRPS"] > scores["CRPS"]
     assert wrong["coverage error"] > scores["coverage error"]
 

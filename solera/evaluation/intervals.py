@@ -1,0 +1,63 @@
+"""How sure a metric is: bootstrap intervals, the same resampled examples for every model, so differences are paired."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from solera.core.progress import progress
+from solera.core.seeds import stream
+from solera.evaluation.measure import Sets
+from solera.tasks import Row
+
+LEVEL = 0.95
+Draws = dict[str, dict[str, np.ndarray]]  # model -> metric -> its value in every resample
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number, and where it would lie in 95 of 100 samples of examples like these."""
+
+    value: float
+    low: float
+    high: float
+
+
+def interval(value: float | None, drawn: np.ndarray) -> Interval | None:
+    """The percentile interval; None for a metric that some resample does not have (no error in it)."""
+    if value is None or not np.isfinite(value) or not len(drawn) or not np.isfinite(drawn).all():
+        return None
+    tail = 100 * (1 - LEVEL) / 2
+    low, high = np.percentile(drawn, [tail, 100 - tail])
+    return Interval(value, float(low), float(high))
+
+
+def bootstrap(
+    every: Mapping[str, Sets], measured: Callable[[Mapping[str, Sets]], dict[str, Row]], resamples: int, seed: int = 0
+) -> Draws:
+    """Every model's metrics on resampled examples; `measured` gives all models' rows.
+
+    Examples are drawn with replacement, from each set by itself; tokens of one sequence stay together.
+    """
+    if not resamples:
+        return {}
+    sizes = {name: len(next(iter(columns.values()))) for name, columns in next(iter(every.values())).items()}
+    generator = np.random.default_rng(stream(seed, "bootstrap"))
+    drawn: list[dict[str, Row]] = []
+    with progress("bootstrap", resamples) as advance:
+        for _ in range(resamples):
+            rows = {name: generator.integers(0, size, size) for name, size in sizes.items()}
+            drawn.append(measured({model: _resampled(sets, rows) for model, sets in every.items()}))
+            advance("")
+    return {
+        model: {name: np.array([_number(draw[model][name]) for draw in drawn]) for name in row}
+        for model, row in drawn[0].items()
+    }
+
+
+def _resampled(sets: Sets, rows: Mapping[str, np.ndarray]) -> Sets:
+    return {name: {key: column[rows[name]] for key, column in columns.items()} for name, columns in sets.items()}
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value

@@ -1,0 +1,93 @@
+"""Prior network: reverse KL to a sharp Dirichlet at the label, and to a flat one elsewhere (Malinin & Gales, 2019)."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from solera.core.batch import UNLABELLED, Batch
+from solera.core.checks import require_labels, require_positive
+from solera.distributions.base import Targets
+from solera.distributions.categorical import Categorical
+from solera.distributions.dirichlet import Dirichlet
+from solera.distributions.mixture import Mixture
+from solera.methods.base import Method
+
+
+def _reverse_kl(logits: Tensor, mean: Tensor, precision: Tensor) -> Float[Tensor, "*batch"]:
+    """KL[Dir(e^z + 1) ‖ Dir(β·p̄ + 1)], in float64 inside."""
+    target = Dirichlet(precision.double().unsqueeze(-1) * mean.double() + 1)
+    loss = Dirichlet.from_logits(logits.double(), offset=1.0).kl(target)
+    return loss.to(logits.dtype if logits.dtype == torch.float64 else torch.float32)
+
+
+def prior_network_loss(
+    logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], precision: float = 100.0
+) -> Float[Tensor, "*batch"]:
+    """KL[Dir(e^z + 1) ‖ Dir(β·e_y + 1)]; where there is no label (−100: an auxiliary input), KL[Dir(e^z + 1) ‖ Dir(1)].
+
+    Zero where the logits say as much: z_y = ln β and −∞ elsewhere, or −∞ everywhere.
+    """
+    require_positive("precision", precision)
+    known = labels != UNLABELLED
+    require_labels("labels", labels[known], logits.shape[-1])
+    mean = torch.nn.functional.one_hot(labels.masked_fill(~known, 0), logits.shape[-1])
+    return _reverse_kl(logits, mean, precision * known)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A teacher of one member who knows the labels, and says nothing where there is none: training without an ensemble.
+
+    `distill(Labels(classes=10), network, Batches(x, y, auxiliary=elsewhere), PriorNetwork())`.
+    """
+
+    classes: int
+    members: int = 1
+    live: bool = True  # a label stays what it is when its input is changed
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """The labels themselves are part of the batches."""
+        return [f"labels of {self.classes} classes"]
+
+    def check(self, batch: Batch) -> None:
+        """Refuses batches without classes, or with others."""
+        if batch.target is None:
+            raise ValueError("these batches carry no labels to learn from: pass target, Batches(inputs, target)")
+        require_labels("labels", batch.target[batch.target != UNLABELLED], self.classes)
+
+    def __call__(self, batch: Batch) -> Mixture:
+        """Certainty of the label; where there is none, an even prediction of weight 0."""
+        self.check(batch)
+        assert batch.target is not None
+        known = (batch.target != UNLABELLED).unsqueeze(-1)
+        certain = torch.nn.functional.one_hot(batch.target.masked_fill(~known.squeeze(-1), 0), self.classes)
+        logits = torch.zeros(certain.shape, device=certain.device).masked_fill(known & (certain == 0), -torch.inf)
+        return Mixture(Categorical(logits.unsqueeze(-2)), known.float())
+
+
+@dataclass(frozen=True)
+class PriorNetwork(Method):
+    """Learns the decomposition from labels and auxiliary inputs alone, from `Labels`; an ensemble's baseline.
+
+    `precision` is the β of the target Dir(β·p̄ + 1), p̄ the label, or what an ensemble says in its place. Where nobody
+    speaks the target is flat, Dir(1), and counts `auxiliary_weight` times.
+    """
+
+    precision: float = 100.0
+    auxiliary_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_positive("precision", self.precision)
+        require_positive("auxiliary_weight", self.auxiliary_weight)
+
+    def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
+        mean = targets.mean
+        spoken = torch.ones_like(mean[..., 0]) if targets.weights is None else (targets.weights > 0).any(-1).to(mean)
+        loss = _reverse_kl(output, mean, self.precision * spoken)
+        return loss * torch.where(spoken > 0, 1.0, self.auxiliary_weight)
+
+    def predict(self, output: Tensor) -> Dirichlet:
+        return Dirichlet.from_logits(output, offset=1.0)
