@@ -36,7 +36,7 @@ def fidelity(own: Sets, reference: Sets) -> Row:
         row[f"ρ {key}"] = correlation(own, reference, key, ["test"])
         both = key in test and key in theirs
         row[f"Δ {key}"] = float(np.abs(test[key] - theirs[key]).mean()) if both else None
-        row[f"{key} kept"] = ratio(test[key].mean(), theirs[key].mean()) if both else None
+        row[f"{key} kept"] = ratio(float(test[key].mean()), float(theirs[key].mean())) if both else None
     return row
 
 

@@ -33,6 +33,7 @@ State = Literal["kept", "lost", "unclear", "none"]
 ACCURACY, RMSE_SHARE, ECE, COVERAGE, AUROC, PRR = 0.01, 0.05, 0.02, 0.05, 0.05, 0.05
 OVERCONFIDENT, HOLDS = 0.05, 0.8
 RANKED, UNRANKED = 0.5, 0.3
+NOTHING = 1e-6  # of the total: less knowledge than that is rounding
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def _judge_knowledge(
     result: Evaluation, student: str, ensemble: str, states: dict[str, State], sentences: list[str]
 ) -> None:
     own, theirs = result.columns[student]["test"], result.columns[ensemble]["test"]
-    if "knowledge" not in theirs or not np.any(theirs["knowledge"] > 0):
+    if "knowledge" not in theirs or theirs["knowledge"].mean() <= NOTHING * theirs["total"].mean():
         states["knowledge"] = "none"
         sentences.append("The ensemble has no knowledge uncertainty to keep: it is one model, or its members agree.")
         return

@@ -186,8 +186,8 @@ def ae_kd_loss(
     if per == "example":
         shares = ae_kd_example_weights(logits, members, temperature, bound, weights)
     else:
-        shares = ae_kd_weights(logits, members, temperature, bound, weights, weight).expand(members.shape[:-1])
-        shares = shares if weights is None else _where_they_speak(shares, weights)
+        together = ae_kd_weights(logits, members, temperature, bound, weights, weight)
+        shares = together.expand(members.shape[:-1]) if weights is None else _where_they_speak(together, weights)
     teacher = Categorical(members).tempered(temperature).averaged(shares)
     return temperature**2 * teacher.kl(Categorical(logits).tempered(temperature))
 

@@ -13,19 +13,63 @@ from torch import Tensor, nn
 import solera.methods
 import solera.nn
 from solera.core.batch import map_tensors, tensors_in
-from solera.core.disk import read_manifest, require_checksum, write_manifest, write_tensors
-from solera.distributions.base import Prediction
+from solera.core.disk import fingerprint, read_manifest, require_checksum, write_bytes, write_manifest, write_tensors
+from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
+from solera.training.card import Notes, Preprocessing, model_card
 
 KIND, VERSION = "student", 1
 
 
-class Student(nn.Module):
-    """A plain network with its method; `predict` gives mean, total and, for most methods, data and knowledge."""
+def outputs_of(prediction: Prediction) -> tuple[str, ...]:
+    """What a prediction says, by name."""
+    return ("mean", "total", "data", "knowledge") if isinstance(prediction, SecondOrder) else ("mean", "total")
 
-    def __init__(self, model: nn.Module, method: Method, labels: list[str] | None = None) -> None:
+
+def _made_by(model: nn.Module, method: Method) -> str:
+    """How a network is made anew, as a person writes it: its own class, and what Solera put around it."""
+    if isinstance(model, solera.nn.Heads):
+        head = getattr(method, "head", 1)
+        cut = "" if head == 1 else f", head={head!r}"
+        return f"solera.nn.grow({_made_by(model._inner[0], method)}, {model.members}{cut})"
+    if isinstance(model, solera.nn.Subnetworks):
+        norms = "" if model.norms == "shared" else f", norms={model.norms!r}"
+        return f"solera.nn.branch({_made_by(model.network, method)}, {model.members}{norms})"
+    return f"{type(model).__name__}(...)"
+
+
+def _described(model: nn.Module, method: Method) -> dict[str, Any]:
+    """A network in config.json: Solera's own by name and settings, any other by what must be passed to `load`."""
+    name = type(model).__name__
+    if type(model) is getattr(solera.nn, name, None) and hasattr(model, "settings"):
+        return {"name": name, "settings": model.settings}
+    return {"name": name, "argument": f", model={_made_by(model, method)}"}
+
+
+class Student(nn.Module):
+    """A plain network with its method; `predict` gives mean, total and, for most methods, data and knowledge.
+
+    Labels name the classes (or targets). `preprocessing` says what goes in, `notes` where it came from: both are for
+    the folder that `save` writes, and for whoever gets it.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        method: Method,
+        labels: list[str] | None = None,
+        preprocessing: Preprocessing | None = None,
+        notes: Notes | None = None,
+    ) -> None:
         super().__init__()
         self.model, self.method, self.labels = model, method, labels
+        self.preprocessing = Preprocessing.of_network(model) if preprocessing is None else preprocessing
+        self.notes = notes or Notes()
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its weights and its method."""
+        return fingerprint(self.model.state_dict(), repr(self.method))
 
     def forward(self, inputs: Any) -> Prediction:
         return self.method.predict(self.model(inputs))
@@ -45,22 +89,37 @@ class Student(nn.Module):
         return self.method.predict(torch.cat(outputs))
 
     def save(self, path: str | Path) -> Path:
-        """`model.safetensors` and `config.json` in the folder `path`; weights first, so a config vouches for both."""
+        """`model.safetensors`, `README.md` and `config.json` in the folder `path`: what huggingface_hub expects of one.
+
+        The config comes last and vouches for the weights; the README, a model card, is yours to edit.
+        """
         path = Path(path)
         tensors = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
-        checksum = write_tensors(path / "model.safetensors", tensors)
-        network: dict[str, Any] = {"name": type(self.model).__name__}
-        if network["name"] in solera.nn.__all__ and hasattr(self.model, "settings"):
-            network["settings"] = self.model.settings
+        checksum = write_tensors(path / "model.safetensors", tensors, {"format": "pt"})
         content = {
             "solera": version("solera"),
+            "torch": torch.__version__,
             "method": {"name": type(self.method).__name__, "settings": asdict(self.method)},
-            "network": network,
+            "network": _described(self.model, self.method),
             "labels": self.labels,
+            "family": getattr(self.method, "family", "categorical"),
+            "outputs": self._outputs,
+            "preprocessing": self.preprocessing.entry(self.labels),
+            "notes": asdict(self.notes),
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "fingerprint": self.fingerprint,
             "weights": {"file": "model.safetensors", "sha256": checksum},
         }
+        write_bytes(path / "README.md", model_card(content).encode())
         write_manifest(path / "config.json", KIND, VERSION, content)
         return path
+
+    @property
+    def _outputs(self) -> tuple[str, ...]:
+        """What its predictions say: a fact of the method alone, asked of it with an output of one example."""
+        members = getattr(self.model, "members", 1)
+        outputs = self.method.outputs(2)
+        return outputs_of(self.method.predict(torch.zeros(1, members, outputs)))
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module | None = None) -> "Student":
@@ -68,17 +127,29 @@ class Student(nn.Module):
         path = Path(path)
         config = read_manifest(path / "config.json", KIND, VERSION)
         require_checksum(path / "model.safetensors", config["weights"]["sha256"])
-        network = config["network"]
+        network, method = config["network"], config["method"]
+        argument = network.get("argument", f", model={network['name']}(...)")
         if model is None:
             if "settings" not in network:
                 raise ValueError(
                     f"{path} holds the weights of a {network['name']}, which is not one of Solera's networks: "
-                    f"pass an instance, Student.load(path, model={network['name']}(...))"
+                    f"pass an instance, Student.load(path{argument})"
                 )
+            if network["name"] not in solera.nn.__all__:
+                raise ValueError(f"{path} uses the network {network['name']}, which this Solera does not have: upgrade it")
             model = getattr(solera.nn, network["name"])(**network["settings"])
-        method = config["method"]
         if method["name"] not in solera.methods.__all__:
             raise ValueError(f"{path} uses the method {method['name']}, which this Solera does not have: upgrade it")
         assert model is not None
-        model.load_state_dict(load_file(path / "model.safetensors"))
-        return cls(model, getattr(solera.methods, method["name"])(**method["settings"]), config["labels"]).eval()
+        try:
+            model.load_state_dict(load_file(path / "model.safetensors"))
+        except RuntimeError as error:
+            first = str(error).strip().splitlines()[1:2]
+            raise ValueError(
+                f"the weights in {path} are not those of this {type(model).__name__} ({' '.join(first).strip()}): pass "
+                f"a network such as was saved, Student.load(path{argument})"
+            ) from error
+        kind = getattr(solera.methods, method["name"])
+        given, notes = config.get("preprocessing"), config.get("notes", {})
+        preprocessing = None if given is None else Preprocessing.read({k: v for k, v in given.items() if k != "labels"})
+        return cls(model, kind(**method["settings"]), config["labels"], preprocessing, Notes(**notes)).eval()

@@ -13,7 +13,7 @@ from solera.recipes.committee import STRATEGIES, STUDENTS, Committee, paired, ve
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not beside the project")
-TINY = {"name": "yacht", "members": 2, "start": 10, "batch": 5, "rounds": 2, "repeats": 2, "epochs": 2}
+TINY = {"members": 2, "start": 10, "batch": 5, "rounds": 2, "repeats": 2, "epochs": 2}
 
 
 def run(folder, recipe):
@@ -79,20 +79,20 @@ def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):
     assert [r["rows"] for r in curves["Hydra"]] == [10, 15, 20]
     assert len({curve[0]["RMSE"] for curve in curves.values()}) == 1
     assert len({curve[-1]["RMSE"] for curve in curves.values()}) > 1
-    assert all(0 <= r["shared"] <= 1 and -1 <= r["ρ"] <= 1 for name in STUDENTS for r in curves[name][:-1])
+    assert all(-1 <= r["ρ"] <= 1 for name in STUDENTS for r in curves[name][:-1])
     assert (tmp_path / "committee.png").read_bytes().startswith(b"\x89PNG")
-    assert "solera run committee name=yacht members=2 start=10 batch=5 rounds=2 repeats=2 epochs=2" in page
+    assert "solera run committee members=2 start=10 batch=5 rounds=2 repeats=2 epochs=2" in page
 
 
 @pytest.mark.data
 @needs_data
 def test_more_rows_than_there_are(tmp_path):
     with pytest.raises(ValueError, match=r"yacht has 277 rows to label, too few .* lower start, rounds or batch"):
-        run(tmp_path, Committee(data=str(DATA), name="yacht", rounds=100))
+        run(tmp_path, Committee(data=str(DATA), rounds=100))
 
 
 def test_missing_data_is_named_before_any_work(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no nowhere/regression/concrete.npz: pass .* --data"):
+    with pytest.raises(FileNotFoundError, match=r"there is no nowhere/regression/yacht.npz: pass .* --data"):
         run(tmp_path, Committee(data="nowhere"))
 
 

@@ -1,0 +1,157 @@
+"""What is written beside a student's weights: what goes in and comes out, where it came from, and its model card."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from torch import nn
+
+from solera.core.batch import tensors_in
+
+LIMITS = (
+    "It knows nothing of inputs unlike those it was distilled on: there its answers, and its uncertainties too, are "
+    "guesses. Large knowledge uncertainty says that an input is unfamiliar; small knowledge uncertainty does not prove "
+    "that it is familiar. Where the ensemble was wrong, the student learned to be."
+)
+NO_KNOWLEDGE = "It gives the total uncertainty only, not its split into data and knowledge."
+MEANINGS = {
+    "mean": ("the probability of each class", "the expected value of each target"),
+    "total": ("all the uncertainty, entropy in nats", "all the uncertainty, variance summed over the targets"),
+    "data": ("what would remain had everything been seen: the input is ambiguous",) * 2,
+    "knowledge": ("what more data would remove: its like has not been seen",) * 2,
+}
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor that goes in: its name, the shape of one example (None: not known) and its dtype."""
+
+    name: str = "inputs"
+    shape: Sequence[int] | None = None
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What a student takes, for whoever serves it. Shifts and scales are layers of the network, not here.
+
+    `features` names every number of a row; `units` says what features and targets are measured in, by their names.
+    """
+
+    inputs: Sequence[Input] = (Input(),)
+    features: Sequence[str] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shape = self.inputs[0].shape if self.inputs else None
+        if self.features and shape is not None and len(self.features) != shape[-1]:
+            raise ValueError(f"there are {len(self.features)} names of features for rows of {shape[-1]}: name each once")
+
+    @classmethod
+    def of(cls, inputs: Any, features: Sequence[str] = (), units: Mapping[str, str] | None = None) -> "Preprocessing":
+        """For inputs such as these: a batch of them, as the network takes it."""
+        tensors = tensors_in(inputs)
+        names = input_names(inputs)
+        found = [
+            Input(n, list(t.shape[1:]), str(t.dtype).removeprefix("torch."))
+            for n, t in zip(names, tensors, strict=True)
+        ]
+        return cls(found, list(features), dict(units or {}))
+
+    @classmethod
+    def of_network(cls, network: nn.Module) -> "Preprocessing":
+        """As far as one of Solera's networks knows it by itself."""
+        settings: Any = getattr(network, "settings", {})
+        while "network" in settings:
+            settings = settings["network"]["settings"]
+        if "shape" in settings:
+            return cls([Input(shape=list(settings["shape"]))])
+        return cls([Input(shape=[settings["inputs"]])]) if "inputs" in settings else cls()
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any]) -> "Preprocessing":
+        """From a student's config.json."""
+        return cls([Input(**given) for given in entry["inputs"]], entry["features"], entry["units"])
+
+    def entry(self, labels: Sequence[str] | None) -> dict[str, Any]:
+        """For config.json and the metadata of an exported graph."""
+        return {**asdict(self), "labels": labels}
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Where a student came from and how it did, as far as known: for its card.
+
+    `teachers` are their fingerprints; `metrics` and `thresholds` are numbers by name, such as
+    {"knowledge, rejects 5 %": 0.31}.
+    """
+
+    data: str = ""
+    teachers: Sequence[str] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+
+
+def input_names(inputs: Any) -> list[str]:
+    """`inputs` for a tensor, the keys of a dict of tensors, else numbered."""
+    tensors = tensors_in(inputs)
+    if isinstance(inputs, dict) and len(inputs) == len(tensors):
+        return [str(key) for key in inputs]
+    return ["inputs"] if len(tensors) == 1 else [f"inputs_{number}" for number in range(len(tensors))]
+
+
+def _kind(config: Mapping[str, Any]) -> str:
+    """What Hugging Face calls the task, where it can be told."""
+    shape = config["preprocessing"]["inputs"][0]["shape"] if config["preprocessing"]["inputs"] else None
+    what = "regression" if config["family"] == "gaussian" else "classification"
+    if shape is None or len(shape) not in (1, 3) or (len(shape) == 3 and what == "regression"):
+        return ""
+    return f"pipeline_tag: {'tabular' if len(shape) == 1 else 'image'}-{what}\n"
+
+
+def _numbers(title: str, numbers: Mapping[str, float], missing: str) -> str:
+    lines = [f"| {name} | {value:.6g} |" for name, value in numbers.items()]
+    return f"## {title}\n\n" + ("\n".join(["| | |", "|---|---:|", *lines]) if lines else missing)
+
+
+def _names(names: Sequence[str], most: int = 20) -> str:
+    shown = ", ".join(str(name) for name in names[:most])
+    return shown + (f", … ({len(names)} in all)" if len(names) > most else "")
+
+
+def model_card(config: Mapping[str, Any]) -> str:
+    """README.md of a student's folder, made of its config.json; the block on top is what huggingface_hub reads."""
+    method, network, notes, given = (config[key] for key in ("method", "network", "notes", "preprocessing"))
+    settings = ", ".join(f"{key}={value!r}" for key, value in method["settings"].items())
+    real = config["family"] == "gaussian"
+    outputs = [f"- `{name}`: {MEANINGS[name][real]}" for name in config["outputs"]]
+    inputs = [
+        f"- `{i['name']}`: {i['dtype']}, {'shape not recorded' if i['shape'] is None else ['examples', *i['shape']]}"
+        for i in given["inputs"]
+    ]
+    among = f" of {len(notes['teachers'])} models" if notes["teachers"] else ""
+    units = [f"{name} in {unit}" for name, unit in given["units"].items()]
+    sections = [
+        f"---\nlibrary_name: solera\n{_kind(config)}tags:\n- solera\n- ensemble-distillation\n- uncertainty\n"
+        f"- {method['name'].lower()}\n---",
+        f"# {method['name']} student",
+        f"One {network['name']} of {config['parameters']:,} parameters that stands in for an ensemble"
+        f"{among}: it was distilled with Solera's "
+        f"{method['name']} to give the ensemble's prediction and its uncertainty.",
+        f"```python\nimport solera\nstudent = solera.Student.load(FOLDER{network.get('argument', '')})\n"
+        "said = student.predict(inputs)  # said.mean, said.total, ...\n```",
+        "## What goes in\n\n" + "\n".join(inputs),
+        f"Features of a row: {_names(given['features'])}." if given["features"] else "",
+        f"Units: {_names(units)}." if units else "",
+        "## What comes out\n\n" + "\n".join(outputs),
+        f"{'Targets' if real else 'Classes'}: {_names(config['labels']) if config['labels'] else 'names not recorded'}.",
+        f"## How it was made\n\n- method: {method['name']}({settings})\n- network: {network['name']} "
+        f"{network.get('settings', '(a class of its makers)')}\n- data: {notes['data'] or 'not recorded'}\n"
+        f"- teachers (fingerprints): {_names(notes['teachers']) or 'not recorded'}",
+        _numbers("Metrics", notes["metrics"], "Not recorded: `solera.evaluate` measures them."),
+        _numbers("Thresholds", notes["thresholds"], "Not recorded."),
+        "## Limits\n\n" + LIMITS + ("" if "knowledge" in config["outputs"] else " " + NO_KNOWLEDGE),
+        f"## Versions and fingerprints\n\n- solera {config['solera']}, torch {config['torch']}\n"
+        f"- student: {config['fingerprint']}\n- model.safetensors: sha256 {config['weights']['sha256']}",
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
