@@ -14,6 +14,10 @@ def capture(
     ],
     inputs: Annotated[Path, typer.Option(help="What to ask them about: .npy, first axis the examples.")],
     out: Annotated[Path, typer.Option(help="The folder of the transfer set; the same command goes on, or appends.")],
+    labels: Annotated[
+        Path | None, typer.Option(help="Forecasts without variances: true targets, to estimate the noise from.")
+    ] = None,
+    variances: Annotated[Path | None, typer.Option(help="Variances beside forecasts.")] = None,
     codec: Annotated[str, typer.Option(help="dense (every member), mean, or top_k.")] = "dense",
     keep: Annotated[int, typer.Option(help="top_k: how many classes to keep.")] = 64,
     batch_size: Annotated[int, typer.Option(help="Examples asked about at once.")] = 256,
@@ -22,26 +26,27 @@ def capture(
     ] = False,
 ) -> None:
     """Ask every member once about every input and keep the answers: checksummed, resumable after a kill."""
+    import torch
+
     from solera.core.batch import Batches
-    from solera.recipes.arrays import load_array
+    from solera.recipes.arrays import load_array, teacher_from
     from solera.teachers import Ensemble, TopKCodec, TransferSet
     from solera.teachers import capture as remember
     from solera.teachers import verify as compare
-    from solera.teachers.adapters import Predictions
     from solera.training.distiller import as_inputs
 
     x = as_inputs(load_array(str(inputs)))
     models = all(path.suffix == ".onnx" for path in members)
-    given = members[0] if len(members) == 1 else members
-    teacher = Ensemble(members) if models else Predictions(given, examples=len(x))
+    y = torch.as_tensor(load_array(str(labels))) if labels else None
+    files = [str(path) for path in members]
+    teacher = Ensemble(members) if models else teacher_from(files, str(variances or ""), x, y)[0]
     batches = Batches(x, batch_size=batch_size)
     if verify:
         kept = TransferSet(out, teacher=teacher)
         worst = compare(kept, teacher, batches)
-        print(
-            f"{out}: {len(kept)} examples, every checksum right; largest difference of a mean probability {worst:.2e}"
-        )
+        print(f"{out}: {len(kept)} examples, every checksum right; largest difference of a mean {worst:.2e}")
         return
     kept = remember(teacher, batches, out, TopKCodec(keep) if codec == "top_k" else codec)
-    print(f"{out}: {len(kept)} examples by {kept.members} members over {kept.classes} classes")
+    what = "classes" if kept(batches.all.take(slice(0, 1))).family == "categorical" else "target dimensions"
+    print(f"{out}: {len(kept)} examples by {kept.members} members over {kept.classes} {what}")
     print(f"Next: solera inspect {out}, or in Python solera.distill(solera.TransferSet('{out}'), ...)")

@@ -14,8 +14,8 @@ def distill(
     members: Annotated[
         list[Path],
         typer.Option(
-            help="Member predictions: (N, M, K) or (M, N, K) probabilities, or one file (N, K) per member; or forecasts "
-            "of a real target: (N, M) or (M, N) numbers."
+            help="Member predictions: (N, M, K) or (M, N, K) probabilities, or one file (N, K) per member; forecasts: "
+            "(N, M) or (M, N) numbers."
         ),
     ],
     inputs: Annotated[

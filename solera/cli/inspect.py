@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 EXAMPLE = "Example: solera inspect solera-demo/students/Proxy"
+_NUMBERS = ("metrics", "thresholds")
 
 
 def inspect(
@@ -62,15 +63,37 @@ def _student(path: Path) -> dict[str, Any]:
 
     config = read_manifest(path / "config.json", KIND, VERSION)
     require_checksum(path / "model.safetensors", config["weights"]["sha256"])
-    return {
+    network, given = config["network"], config.get("preprocessing")
+    rows = {
         "what": "student: one network and what its outputs mean",
         "method": f"{config['method']['name']} {config['method']['settings']}",
-        "network": f"{config['network']['name']} {config['network'].get('settings', '(your own class)')}",
+        "network": f"{network['name']} {network.get('settings', network.get('made_by', '(your own class)'))}",
         "labels": config["labels"] or "not recorded",
+        **({} if given is None else _preprocessing(given)),
+        **_notes(config.get("notes", {})),
+        "outputs": ", ".join(config.get("outputs", ["mean, total and what its method adds"])),
+        "card": str(path / "README.md") if (path / "README.md").is_file() else "none: Student.save writes one",
+        "fingerprint": config.get("fingerprint", "not recorded"),
         "size": f"{_size(path)}, checksum right",
         "written by": f"solera {config['solera']}",
-        "load it": f"solera.Student.load('{path}')",
     }
+    passed = "" if "settings" in network else f", model={network.get('made_by', network['name'] + '(...)')}"
+    return {**rows, "load it": f"solera.Student.load('{path}'{passed})"}
+
+
+def _preprocessing(given: dict[str, Any]) -> dict[str, str]:
+    """What goes in, a line each; what was not recorded is left out."""
+    inputs = [f"{i['name']} {i['dtype']} {i['shape'] or 'of any shape'}" for i in given["inputs"]]
+    units = [f"{name} in {unit}" for name, unit in given["units"].items()]
+    lines = {"inputs": inputs, "features": given["features"], "units": units}
+    return {name: ", ".join(values) for name, values in lines.items() if values}
+
+
+def _notes(notes: dict[str, Any]) -> dict[str, str]:
+    """Where it came from and how it did; what was not recorded is left out."""
+    numbers = {key: [f"{name} {value:.6g}" for name, value in notes.get(key, {}).items()] for key in _NUMBERS}
+    lines = {"data": [notes["data"]] if notes.get("data") else [], "teachers": notes.get("teachers", []), **numbers}
+    return {name: ", ".join(values) for name, values in lines.items() if values}
 
 
 def _checkpoint(path: Path) -> dict[str, Any]:

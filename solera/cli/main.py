@@ -8,7 +8,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import typer
 
-from solera.cli import capture, demo, distill, inspect, run
+from solera.cli import capture, demo, distill, export, inspect, run
 
 app = typer.Typer(
     name="solera",
@@ -22,6 +22,7 @@ app = typer.Typer(
 app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
 app.command("capture", epilog=capture.EXAMPLE)(capture.capture)
 app.command("distill", epilog=distill.EXAMPLE)(distill.distill)
+app.command("export", epilog=export.EXAMPLE)(export.export)
 app.command("inspect", epilog=inspect.EXAMPLE)(inspect.inspect)
 app.add_typer(run.app, name="run", epilog=run.EXAMPLE)
 

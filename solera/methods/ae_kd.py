@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -201,6 +201,7 @@ class AEKD(Method):
     it is not the slope of the loss as a function of the output.
     """
 
+    adaptive: ClassVar[bool] = True  # part of the loss follows the output and is held constant in its gradient
     temperature: float = 1.0
     bound: float = 0.6
     per: Per = "batch"

@@ -26,9 +26,12 @@ def require_family(method: "Method", targets: Targets) -> None:
 
 
 def one_to_one(
-    student: Categorical | Gaussian, teacher: Categorical | Gaussian, weights: Float[Tensor, "*batch M"] | None = None
+    student: Categorical | Gaussian,
+    teacher: Categorical | Gaussian,
+    weights: Float[Tensor, "*batch M"] | None = None,
+    temperature: float = 1.0,
 ) -> Float[Tensor, "*batch"]:
-    """mean_m KL[teacher_m ‖ student_m], the member axis being −2.
+    """T²·mean_m KL[teacher_m ‖ student_m], the member axis being −2; Gaussians have no temperature but 1.
 
     A member of weight 0 is not read, nor is its part of the student: neither NaN nor a gradient passes.
     """
@@ -38,9 +41,12 @@ def one_to_one(
             f"a student that says {shapes[0]} is not one for each member of a teacher that says {shapes[1]}: give the "
             "network one output per member, as method.student(network, members) does"
         )
+    if isinstance(student, Categorical) and isinstance(teacher, Categorical):
+        student, teacher = student.tempered(temperature), teacher.tempered(temperature)
     if weights is None:
-        return teacher.kl(student).mean(-1)  # type: ignore[arg-type]
-    return (weights * teacher.heard(weights).kl(student.heard(weights))).sum(-1)  # type: ignore[arg-type]
+        return temperature**2 * teacher.kl(student).mean(-1)  # type: ignore[arg-type]
+    each = teacher.heard(weights).kl(student.heard(weights))  # type: ignore[arg-type]
+    return temperature**2 * (weights * each).sum(-1)
 
 
 @dataclass(frozen=True)

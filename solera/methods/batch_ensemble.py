@@ -23,8 +23,7 @@ def batch_ensemble_loss(
     weights: Float[Tensor, "*batch M"] | None = None,
 ) -> Float[Tensor, "*batch"]:
     """T²·mean_m KL[softmax(z_teacher,m/T) ‖ softmax(z_m/T)], eq. 3 of Nam et al. (2022): 0 at perfect imitation."""
-    student, teacher = (Categorical(z).tempered(temperature) for z in (logits, members))
-    return temperature**2 * one_to_one(student, teacher, weights)
+    return one_to_one(Categorical(logits), Categorical(members), weights, temperature)
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,8 @@ class BatchEnsemble(Method):
 
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
         require_family(self, targets)
-        if self.family == "categorical":
-            return batch_ensemble_loss(output, targets.members.logits, self.temperature, targets.weights)
-        return one_to_one(family_named(self.family).from_output(output), targets.members, targets.weights)
+        student = family_named(self.family).from_output(output)
+        return one_to_one(student, targets.members, targets.weights, self.temperature)
 
     def predict(self, output: Tensor) -> Mixture:
         return Mixture(family_named(self.family).from_output(output))  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
 """Prior network: reverse KL to a sharp Dirichlet at the label, and to a flat one elsewhere (Malinin & Gales, 2019)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from solera.core.batch import UNLABELLED, Batch
@@ -37,8 +37,15 @@ def prior_network_loss(
 
 
 @dataclass(frozen=True)
+class Labelled(Mixture[Categorical]):
+    """One member, certain of the label; where there is none, it is not known and the prediction even."""
+
+    known: Bool[Tensor, "*batch"] = field(kw_only=True)
+
+
+@dataclass(frozen=True)
 class Labels:
-    """A teacher of one member who knows the labels, and says nothing where there is none: training without an ensemble.
+    """A teacher of one member who knows the labels: for training without an ensemble.
 
     `distill(Labels(classes=10), network, Batches(x, y, auxiliary=elsewhere), PriorNetwork())`.
     """
@@ -58,22 +65,23 @@ class Labels:
             raise ValueError("these batches carry no labels to learn from: pass target, Batches(inputs, target)")
         require_labels("labels", batch.target[batch.target != UNLABELLED], self.classes)
 
-    def __call__(self, batch: Batch) -> Mixture:
-        """Certainty of the label; where there is none, an even prediction of weight 0."""
+    def __call__(self, batch: Batch) -> Labelled:
         self.check(batch)
         assert batch.target is not None
-        known = (batch.target != UNLABELLED).unsqueeze(-1)
-        certain = torch.nn.functional.one_hot(batch.target.masked_fill(~known.squeeze(-1), 0), self.classes)
-        logits = torch.zeros(certain.shape, device=certain.device).masked_fill(known & (certain == 0), -torch.inf)
-        return Mixture(Categorical(logits.unsqueeze(-2)), known.float())
+        known = batch.target != UNLABELLED
+        label = torch.nn.functional.one_hot(batch.target.masked_fill(~known, 0), self.classes)
+        logits = torch.zeros(label.shape, device=label.device).masked_fill(
+            known.unsqueeze(-1) & (label == 0), -torch.inf
+        )
+        return Labelled(Categorical(logits.unsqueeze(-2)), known=known)
 
 
 @dataclass(frozen=True)
 class PriorNetwork(Method):
-    """Learns the decomposition from labels and auxiliary inputs alone, from `Labels`; an ensemble's baseline.
+    """Learns the decomposition from labels and auxiliary inputs alone, from `Labels`: the baseline of EnD².
 
-    `precision` is the β of the target Dir(β·p̄ + 1), p̄ the label, or what an ensemble says in its place. Where nobody
-    speaks the target is flat, Dir(1), and counts `auxiliary_weight` times.
+    `precision` is the β of the target Dir(β·p̄ + 1), p̄ the label, or what an ensemble says in its place. Where there is
+    no label the target is flat, Dir(1), and counts `auxiliary_weight` times.
     """
 
     precision: float = 100.0
@@ -85,9 +93,9 @@ class PriorNetwork(Method):
 
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
         mean = targets.mean
-        spoken = torch.ones_like(mean[..., 0]) if targets.weights is None else (targets.weights > 0).any(-1).to(mean)
-        loss = _reverse_kl(output, mean, self.precision * spoken)
-        return loss * torch.where(spoken > 0, 1.0, self.auxiliary_weight)
+        known = targets.known if isinstance(targets, Labelled) else torch.ones_like(mean[..., 0], dtype=torch.bool)
+        loss = _reverse_kl(output, mean, self.precision * known)
+        return torch.where(known, loss, self.auxiliary_weight * loss)
 
     def predict(self, output: Tensor) -> Dirichlet:
         return Dirichlet.from_logits(output, offset=1.0)

@@ -1,5 +1,6 @@
 """What `solera distill` does: arrays in, one student out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,27 @@ def load_array(path: str) -> np.ndarray:
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
 
 
+def teacher_from(
+    members: Sequence[str], variances: str, x: Tensor, y: Tensor | None
+) -> tuple[Predictions | Forecasts, Tensor | None]:
+    """What the files say, and the labels as they are for it: real targets are floats, classes whole numbers."""
+    files = members[0] if len(members) == 1 else list(members)
+    if variances:
+        return Forecasts(files, len(x), variances=variances), None if y is None else y.float()
+    if isinstance(files, str) and read(files).values.ndim == 2:
+        if y is None:
+            raise ValueError(
+                f"{files} holds one number per example and member, forecasts without a variance: pass labels to "
+                "estimate the noise from, or variances"
+            )
+        return committee(files, x, y.float()), y.float()  # type: ignore[return-value]
+    teacher = Predictions(files, examples=len(x))
+    if y is not None:
+        y = y.long()
+        require_labels("labels", y, teacher.logits.shape[-1])
+    return teacher, y
+
+
 class Remembered:
     """Answers about the held-out examples only, from the array."""
 
@@ -81,7 +103,7 @@ class Arrays(Recipe):
         x = as_inputs(load_array(self.inputs))
         require_finite("inputs", x)
         y = torch.as_tensor(load_array(self.labels)) if self.labels else None
-        teacher, y = self._teacher(x, y)
+        teacher, y = teacher_from(self.members, self.variances, x, y)
         rest, test = Batches(x, y).split(self.held_out, self.seed)
         train, held = rest.split(0.1, stream(self.seed, "validation"))
         said = teacher(train.all)
@@ -98,24 +120,6 @@ class Arrays(Recipe):
         student.save(work.folder)
         page = self._table(student, teacher, test.all)
         return f"# {type(method).__name__} student\n\n{page}\n\n{versions()}\n"
-
-    def _teacher(self, x: Tensor, y: Tensor | None) -> tuple[Predictions | Forecasts, Tensor | None]:
-        """What the files say, and the labels as they are for it: real targets are floats, classes whole numbers."""
-        files = self.members[0] if len(self.members) == 1 else list(self.members)
-        if self.variances:
-            return Forecasts(files, len(x), variances=self.variances), None if y is None else y.float()
-        if isinstance(files, str) and read(files).values.ndim == 2:
-            if y is None:
-                raise ValueError(
-                    f"{files} holds one number per example and member, forecasts without a variance: pass labels to "
-                    "estimate the noise from, or variances"
-                )
-            return committee(files, x, y.float()), y.float()  # type: ignore[return-value]
-        teacher = Predictions(files, examples=len(x))
-        if y is not None:
-            y = y.long()
-            require_labels("labels", y, teacher.logits.shape[-1])
-        return teacher, y
 
     def _table(self, student: Student, teacher: Predictions | Forecasts, test: Batch) -> str:
         ensemble = teacher(test)

@@ -45,7 +45,9 @@ class Preprocessing:
     def __post_init__(self) -> None:
         shape = self.inputs[0].shape if self.inputs else None
         if self.features and shape is not None and len(self.features) != shape[-1]:
-            raise ValueError(f"there are {len(self.features)} names of features for rows of {shape[-1]}: name each once")
+            raise ValueError(
+                f"there are {len(self.features)} names of features for rows of {shape[-1]}: name each once"
+            )
 
     @classmethod
     def of(cls, inputs: Any, features: Sequence[str] = (), units: Mapping[str, str] | None = None) -> "Preprocessing":
@@ -119,39 +121,56 @@ def _names(names: Sequence[str], most: int = 20) -> str:
     return shown + (f", … ({len(names)} in all)" if len(names) > most else "")
 
 
-def model_card(config: Mapping[str, Any]) -> str:
-    """README.md of a student's folder, made of its config.json; the block on top is what huggingface_hub reads."""
-    method, network, notes, given = (config[key] for key in ("method", "network", "notes", "preprocessing"))
-    settings = ", ".join(f"{key}={value!r}" for key, value in method["settings"].items())
-    real = config["family"] == "gaussian"
-    outputs = [f"- `{name}`: {MEANINGS[name][real]}" for name in config["outputs"]]
-    inputs = [
+def _what_goes_in(given: Mapping[str, Any]) -> str:
+    lines = [
         f"- `{i['name']}`: {i['dtype']}, {'shape not recorded' if i['shape'] is None else ['examples', *i['shape']]}"
         for i in given["inputs"]
     ]
-    among = f" of {len(notes['teachers'])} models" if notes["teachers"] else ""
     units = [f"{name} in {unit}" for name, unit in given["units"].items()]
-    sections = [
-        f"---\nlibrary_name: solera\n{_kind(config)}tags:\n- solera\n- ensemble-distillation\n- uncertainty\n"
-        f"- {method['name'].lower()}\n---",
-        f"# {method['name']} student",
-        f"One {network['name']} of {config['parameters']:,} parameters that stands in for an ensemble"
-        f"{among}: it was distilled with Solera's "
-        f"{method['name']} to give the ensemble's prediction and its uncertainty.",
-        f"```python\nimport solera\nstudent = solera.Student.load(FOLDER{network.get('argument', '')})\n"
-        "said = student.predict(inputs)  # said.mean, said.total, ...\n```",
-        "## What goes in\n\n" + "\n".join(inputs),
-        f"Features of a row: {_names(given['features'])}." if given["features"] else "",
-        f"Units: {_names(units)}." if units else "",
-        "## What comes out\n\n" + "\n".join(outputs),
-        f"{'Targets' if real else 'Classes'}: {_names(config['labels']) if config['labels'] else 'names not recorded'}.",
-        f"## How it was made\n\n- method: {method['name']}({settings})\n- network: {network['name']} "
-        f"{network.get('settings', '(a class of its makers)')}\n- data: {notes['data'] or 'not recorded'}\n"
+    lines += [f"- features of a row: {_names(given['features'])}"] if given["features"] else []
+    return "\n".join(["## What goes in\n", *lines, *([f"- units: {_names(units)}"] if units else [])])
+
+
+def _what_comes_out(config: Mapping[str, Any]) -> str:
+    real, labels = config["family"] == "gaussian", config["labels"]
+    lines = [f"- `{name}`: {MEANINGS[name][real]}" for name in config["outputs"]]
+    lines += [f"- {'targets' if real else 'classes'}: {_names(labels) if labels else 'names not recorded'}"]
+    return "\n".join(["## What comes out\n", *lines])
+
+
+def _how_it_was_made(config: Mapping[str, Any]) -> str:
+    method, network, notes = config["method"], config["network"], config["notes"]
+    settings = ", ".join(f"{key}={value!r}" for key, value in method["settings"].items())
+    lines = [
+        f"- method: {method['name']}({settings})",
+        f"- network: {network['made_by'] if 'made_by' in network else (network['name'], network['settings'])}",
+        f"- data: {notes['data'] or 'not recorded'}",
         f"- teachers (fingerprints): {_names(notes['teachers']) or 'not recorded'}",
+        f"- solera {config['solera']}, torch {config['torch']}",
+        f"- fingerprint of the student: {config['fingerprint']}",
+        f"- sha256 of model.safetensors: {config['weights']['sha256']}",
+    ]
+    return "\n".join(["## How it was made\n", *lines])
+
+
+def model_card(config: Mapping[str, Any]) -> str:
+    """README.md of a student's folder, made of its config.json; the block on top is what huggingface_hub reads."""
+    method, network, notes = config["method"]["name"], config["network"], config["notes"]
+    ensemble = f"an ensemble of {len(notes['teachers'])} models" if notes["teachers"] else "an ensemble"
+    passed = f", model={network['made_by']}" if "made_by" in network else ""
+    tags = "\n".join(f"- {tag}" for tag in ("solera", "ensemble-distillation", "uncertainty", method.lower()))
+    sections = [
+        f"---\nlibrary_name: solera\n{_kind(config)}tags:\n{tags}\n---",
+        f"# {method} student",
+        f"One {network.get('class', network['name'])} of {config['parameters']:,} parameters that stands in for "
+        f"{ensemble}: it was distilled with Solera's {method} to give the ensemble's prediction and its uncertainty.",
+        f"```python\nimport solera\nstudent = solera.Student.load(FOLDER{passed})\n"
+        "said = student.predict(inputs)  # said.mean, said.total, ...\n```",
+        _what_goes_in(config["preprocessing"]),
+        _what_comes_out(config),
+        _how_it_was_made(config),
         _numbers("Metrics", notes["metrics"], "Not recorded: `solera.evaluate` measures them."),
         _numbers("Thresholds", notes["thresholds"], "Not recorded."),
         "## Limits\n\n" + LIMITS + ("" if "knowledge" in config["outputs"] else " " + NO_KNOWLEDGE),
-        f"## Versions and fingerprints\n\n- solera {config['solera']}, torch {config['torch']}\n"
-        f"- student: {config['fingerprint']}\n- model.safetensors: sha256 {config['weights']['sha256']}",
     ]
-    return "\n\n".join(section for section in sections if section) + "\n"
+    return "\n\n".join(sections) + "\n"

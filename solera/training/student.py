@@ -26,16 +26,17 @@ def outputs_of(prediction: Prediction) -> tuple[str, ...]:
     return ("mean", "total", "data", "knowledge") if isinstance(prediction, SecondOrder) else ("mean", "total")
 
 
-def _made_by(model: nn.Module, method: Method) -> str:
-    """How a network is made anew, as a person writes it: its own class, and what Solera put around it."""
+def _made_by(model: nn.Module, method: Method) -> tuple[str, str]:
+    """The class that is its maker's own, and how the whole is made anew, as a person writes it."""
     if isinstance(model, solera.nn.Heads):
+        name, inner = _made_by(model._inner[0], method)
         head = getattr(method, "head", 1)
-        cut = "" if head == 1 else f", head={head!r}"
-        return f"solera.nn.grow({_made_by(model._inner[0], method)}, {model.members}{cut})"
+        return name, f"solera.nn.grow({inner}, {model.members}{'' if head == 1 else f', head={head!r}'})"
     if isinstance(model, solera.nn.Subnetworks):
+        name, inner = _made_by(model.network, method)
         norms = "" if model.norms == "shared" else f", norms={model.norms!r}"
-        return f"solera.nn.branch({_made_by(model.network, method)}, {model.members}{norms})"
-    return f"{type(model).__name__}(...)"
+        return name, f"solera.nn.branch({inner}, {model.members}{norms})"
+    return type(model).__name__, f"{type(model).__name__}(...)"
 
 
 def _described(model: nn.Module, method: Method) -> dict[str, Any]:
@@ -43,7 +44,8 @@ def _described(model: nn.Module, method: Method) -> dict[str, Any]:
     name = type(model).__name__
     if type(model) is getattr(solera.nn, name, None) and hasattr(model, "settings"):
         return {"name": name, "settings": model.settings}
-    return {"name": name, "argument": f", model={_made_by(model, method)}"}
+    own, made_by = _made_by(model, method)
+    return {"name": name, "class": own, "made_by": made_by}
 
 
 class Student(nn.Module):
@@ -117,9 +119,7 @@ class Student(nn.Module):
     @property
     def _outputs(self) -> tuple[str, ...]:
         """What its predictions say: a fact of the method alone, asked of it with an output of one example."""
-        members = getattr(self.model, "members", 1)
-        outputs = self.method.outputs(2)
-        return outputs_of(self.method.predict(torch.zeros(1, members, outputs)))
+        return outputs_of(self.method.predict(torch.zeros(1, 1, self.method.outputs(2))))
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module | None = None) -> "Student":
@@ -128,15 +128,17 @@ class Student(nn.Module):
         config = read_manifest(path / "config.json", KIND, VERSION)
         require_checksum(path / "model.safetensors", config["weights"]["sha256"])
         network, method = config["network"], config["method"]
-        argument = network.get("argument", f", model={network['name']}(...)")
+        made_by = network.get("made_by", f"{network['name']}(...)")
         if model is None:
             if "settings" not in network:
                 raise ValueError(
-                    f"{path} holds the weights of a {network['name']}, which is not one of Solera's networks: "
-                    f"pass an instance, Student.load(path{argument})"
+                    f"{path} holds the weights of a {network.get('class', network['name'])}, which is not one of "
+                    f"Solera's networks: pass an instance, Student.load(path, model={made_by})"
                 )
             if network["name"] not in solera.nn.__all__:
-                raise ValueError(f"{path} uses the network {network['name']}, which this Solera does not have: upgrade it")
+                raise ValueError(
+                    f"{path} uses the network {network['name']}, which this Solera does not have: upgrade it"
+                )
             model = getattr(solera.nn, network["name"])(**network["settings"])
         if method["name"] not in solera.methods.__all__:
             raise ValueError(f"{path} uses the method {method['name']}, which this Solera does not have: upgrade it")
@@ -147,9 +149,9 @@ class Student(nn.Module):
             first = str(error).strip().splitlines()[1:2]
             raise ValueError(
                 f"the weights in {path} are not those of this {type(model).__name__} ({' '.join(first).strip()}): pass "
-                f"a network such as was saved, Student.load(path{argument})"
+                f"a network such as was saved, Student.load(path, model={made_by})"
             ) from error
         kind = getattr(solera.methods, method["name"])
         given, notes = config.get("preprocessing"), config.get("notes", {})
-        preprocessing = None if given is None else Preprocessing.read({k: v for k, v in given.items() if k != "labels"})
+        preprocessing = None if given is None else Preprocessing.read(given)
         return cls(model, kind(**method["settings"]), config["labels"], preprocessing, Notes(**notes)).eval()

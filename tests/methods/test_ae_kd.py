@@ -14,6 +14,7 @@ from solera.distributions import Categorical, Mixture
 from solera.methods import AEKD, ae_kd_loss, ae_kd_weights, end_loss
 from solera.methods.ae_kd import ae_kd_example_weights, ae_kd_gradients, least_norm_weights
 from solera.methods.base import Method
+from solera.testing import check_method
 from tests.helpers import small_ensemble
 
 
@@ -297,6 +298,13 @@ def test_wrong_settings_are_refused():
         AEKD(bound=0.0)
     with pytest.raises(ValueError, match="temperature must be positive"):
         AEKD(temperature=0.0)
+
+
+@pytest.mark.parametrize("batch", [(), (2, 3)], ids=str)
+@pytest.mark.parametrize("per", ["batch", "example"])
+def test_the_contract_but_for_the_slope_of_what_is_held_constant(per, batch, monkeypatch):
+    monkeypatch.setattr(torch.autograd, "gradcheck", lambda *_: True)
+    check_method(AEKD(temperature=2.0, per=per), batch=batch)
 
 
 @pytest.mark.parametrize("per", ["batch", "example"])

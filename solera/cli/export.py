@@ -1,0 +1,47 @@
+"""`solera export STUDENT FILE`: one graph that runs anywhere, with its uncertainty inside."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLE = "Example: solera export solera-demo/students/Proxy student.onnx --inputs x.npy"
+
+
+def export(
+    student: Annotated[Path, typer.Argument(help="The folder of a student: solera distill or Student.save made it.")],
+    file: Annotated[Path, typer.Argument(help="Where the graph goes: .onnx, or .pt2 for torch.export.")],
+    inputs: Annotated[
+        Path | None,
+        typer.Option(help="Real inputs (.npy) to compare the graph with PyTorch on; without them, random numbers."),
+    ] = None,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Also write FILE.int8.onnx with int8 weights, and measure what they cost.")
+    ] = False,
+) -> None:
+    """Write a student as one graph with the outputs mean, total and, where it has them, data and knowledge.
+
+    The graph is compared with PyTorch at several batch sizes, and refused if they differ by more than 1e-5.
+    """
+    import numpy as np
+
+    from solera import Student
+    from solera.serving import export as write
+    from solera.serving import quantize, random_inputs
+
+    if int8 and file.suffix != ".onnx":
+        raise ValueError(f"--int8 is for ONNX: name the file {file.with_suffix('.onnx').name}, not {file.name}")
+    loaded = Student.load(student)
+    if inputs is None:
+        print(f"no --inputs: {file.name} is compared with PyTorch on random numbers, not on real inputs")
+        examples = random_inputs(loaded)
+    elif not inputs.is_file():
+        raise FileNotFoundError(f"there is no file {inputs}")
+    else:
+        try:
+            examples = np.load(inputs, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise ValueError(f"{inputs} is not a .npy file of numbers: {error}") from error
+    print(write(loaded, file, examples))
+    if int8:
+        print(quantize(file, file.with_suffix(".int8.onnx"), examples))

@@ -1,0 +1,109 @@
+"""A student as torch.export sees it: tensors in, named tensors out, for any number of examples."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from solera.core.batch import map_tensors
+from solera.nn import Standardize
+from solera.training.student import Student
+
+MOST = 1024  # examples that a comparison looks at
+
+
+class Answers(nn.Module):
+    """Tensors in, tensors out: what torch.export can trace."""
+
+    def __init__(self, student: Student, example: Any, names: Sequence[str]) -> None:
+        super().__init__()
+        self.student, self.names = student, names
+        self.nest = map_tensors(lambda t: t[:0], example)
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        given = iter(tensors)
+        prediction = self.student(map_tensors(lambda _: next(given), self.nest))
+        return tuple(getattr(prediction, name) for name in self.names)
+
+
+def prepared(inputs: Any) -> Any:
+    """Tensors on the CPU, float32 instead of float64; at most 1,024 examples, evenly from all."""
+
+    def one(value: Any) -> Tensor:
+        if value.ndim < 1 or len(value) == 0:
+            raise ValueError("there is nothing to compare with: example_inputs are empty, pass some real inputs")
+        some = value[:: -(-len(value) // MOST)]
+        tensor = torch.as_tensor(np.array(some) if isinstance(some, np.ndarray) else some).cpu().contiguous()
+        return tensor.float() if tensor.dtype == torch.float64 else tensor
+
+    if isinstance(inputs, np.ndarray):
+        return one(inputs)
+    if isinstance(inputs, Mapping):
+        return {key: one(value) for key, value in inputs.items()}
+    return map_tensors(one, inputs)
+
+
+def random_inputs(student: Student, examples: int = 64) -> Any:
+    """Numbers such as the student might be given, where nobody has real ones: normal, in the units of its inputs."""
+    given = student.preprocessing.inputs
+    if any(i.shape is None or not i.dtype.startswith("float") for i in given):
+        raise ValueError(
+            f"this student takes {[(i.name, i.shape, i.dtype) for i in given]}, for which no numbers can be made up: "
+            "pass real inputs (solera export STUDENT FILE --inputs x.npy)"
+        )
+    random = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(examples, *(i.shape or ()), generator=random) for i in given]
+    for layer in student.model.modules():
+        if isinstance(layer, Standardize) and len(drawn) == 1 and drawn[0][0].numel() == len(layer.mean):
+            rows = drawn[0].flatten(1) * layer.scale.cpu() + layer.mean.cpu()
+            return rows.reshape(drawn[0].shape)
+    return drawn[0] if len(drawn) == 1 else {i.name: x for i, x in zip(given, drawn, strict=True)}
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """The exporter speaks of packages that are not installed, and of its own deprecations."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def trace(answers: Answers, tensors: list[Tensor], tokens: bool) -> torch.export.ExportedProgram:
+    """For any number of examples and, if the network allows it, of tokens. Two examples lead: torch takes 1 for fixed."""
+    short = [t[:2] for t in tensors]
+    batch = torch.export.Dim("batch")
+    axes: dict[int, Any] = {0: batch, **({1: torch.export.Dim("tokens")} if tokens else {})}
+    try:
+        return torch.export.export(answers, tuple(short), dynamic_shapes=(tuple(axes for _ in short),))
+    except Exception as error:  # torch.export has many kinds, none with a common parent
+        if tokens:
+            return trace(answers, tensors, False)
+        reason = str(error).strip().splitlines()
+        raise ValueError(
+            f"torch.export cannot trace this {type(answers.student.model).__name__} for any number of examples "
+            f"({' '.join(reason[:2])}): its forward must not depend on the values or the number of the examples "
+            "(tensor.shape[0], not len(tensor))"
+        ) from error
+
+
+def _sizes(program: torch.export.ExportedProgram) -> list[tuple[Any, ...]]:
+    """The shapes of the inputs; a dynamic axis is not an int."""
+    kinds = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"}
+    return [tuple(node.meta["val"].shape) for node in program.graph.nodes if node.name in kinds]
+
+
+def axes_of(program: torch.export.ExportedProgram) -> list[tuple[str | int, ...]]:
+    """The axes of each input: a size, or the name of one that may have any."""
+    names = ("batch", "tokens")
+    return [tuple(s if isinstance(s, int) else names[i] for i, s in enumerate(shape)) for shape in _sizes(program)]
