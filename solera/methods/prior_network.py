@@ -70,9 +70,8 @@ class Labels:
         assert batch.target is not None
         known = batch.target != UNLABELLED
         label = torch.nn.functional.one_hot(batch.target.masked_fill(~known, 0), self.classes)
-        logits = torch.zeros(label.shape, device=label.device).masked_fill(
-            known.unsqueeze(-1) & (label == 0), -torch.inf
-        )
+        ruled_out = known.unsqueeze(-1) & (label == 0)
+        logits = torch.zeros(label.shape, device=label.device).masked_fill(ruled_out, -torch.inf)
         return Labelled(Categorical(logits.unsqueeze(-2)), known=known)
 
 

@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal
 
@@ -180,7 +180,7 @@ class Subnetworks(nn.Module):
 
     def factors(self) -> list[nn.Parameter]:
         """The parameters that tell the subnetworks apart: every layer's r − 1 and s − 1."""
-        layers = [module for module in self.network.modules() if type(module) in _PLAIN]
+        layers: list[Any] = [module for module in self.network.modules() if type(module) in _PLAIN]
         return [excess for layer in layers for excess in (layer.input_excess, layer.output_excess)]
 
     def shared(self) -> list[nn.Parameter]:
@@ -221,6 +221,21 @@ def require_mergeable(network: Subnetworks) -> None:
         raise ValueError("subnetworks with norm layers of their own cannot be merged into one: use norms='shared'")
 
 
+def _unfactor(layer: Any, averaged: Callable[[Tensor], Tensor], average: Average) -> None:
+    """A layer with factors becomes a plain one, in place."""
+    if type(layer) not in _PLAIN:
+        return
+    r, s = _factors(layer)
+    groups = getattr(layer, "groups", 1)
+    if average == "factors":
+        factor = _products(averaged(r), averaged(s), layer.weight, groups)
+    else:
+        factor = averaged(_products(r, s, layer.weight, groups))
+    layer.weight.mul_(factor)
+    del layer.input_excess, layer.output_excess
+    layer.__class__ = _PLAIN[type(layer)]
+
+
 @torch.no_grad()
 def merge(network: Subnetworks, average: Average = "products", shares: Sequence[float] | None = None) -> nn.Module:
     """One plain network of the original classes and parameter names: W ∘ mean_m(s_m r_mᵀ), eq. 5 of Nam et al. (2022).
@@ -238,18 +253,9 @@ def merge(network: Subnetworks, average: Average = "products", shares: Sequence[
         return values.mean(0) if shares is None else torch.tensordot(values.new_tensor(shares), values, 1)
 
     plain = copy.deepcopy(network.network)
-    for module in plain.modules():
-        if type(module) in _PLAIN:
-            r, s = _factors(module)
-            groups = getattr(module, "groups", 1)
-            if average == "factors":
-                factor = _products(averaged(r), averaged(s), module.weight, groups)
-            else:
-                factor = averaged(_products(r, s, module.weight, groups))
-            module.weight.mul_(factor)
-            del module.input_excess, module.output_excess
-            module.__class__ = _PLAIN[type(module)]
+    for layer in plain.modules():
+        _unfactor(layer, averaged, average)
         for kind, word in _SHORT_CUTS.items():
-            if isinstance(module, kind) and "_short_cut" in module.__dict__:
-                module.__dict__[word] = module.__dict__.pop("_short_cut")
+            if isinstance(layer, kind) and "_short_cut" in layer.__dict__:
+                layer.__dict__[word] = layer.__dict__.pop("_short_cut")
     return plain
