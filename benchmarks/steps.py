@@ -17,7 +17,7 @@ from solera.methods.base import Method
 from solera.nn import WideResNet
 from solera.teachers.base import Teacher
 
-MEMBERS, BATCH, SHAPE, CLASSES = 4, 32, (3, 32, 32), 10
+MEMBERS, BATCH, SHAPE, CLASSES = 4, 16, (3, 32, 32), 10
 PLAIN, CACHED, ONLINE, LATENT = "cross-entropy", "EnD, cached", "EnD, online", "LatentBE, online"
 
 
@@ -46,7 +46,7 @@ def distilling(method: Method, model: nn.Module, teacher: Teacher, batch: Batch)
     return step(method.student(model, MEMBERS), batch, loss)
 
 
-def compare(folder: Path, channels_last: bool, rounds: int = 9) -> list[str]:
+def compare(folder: Path, channels_last: bool, rounds: int = 25) -> list[str]:
     """Milliseconds of a plain step, and the ratios that the goals are about."""
     torch.manual_seed(0)
     images, labels = torch.rand(BATCH, *SHAPE), torch.randint(CLASSES, (BATCH,))

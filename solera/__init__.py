@@ -7,7 +7,18 @@ if TYPE_CHECKING:
     from solera.core.batch import Batch, Batches
     from solera.ensembles import DropoutEnsemble, train_bags, train_ensemble, train_folds, train_snapshots
     from solera.evaluation import evaluate
-    from solera.methods import BatchEnsemble, EnD, EnD2, Hydra, LatentBE, NormalWishart, ProxyDirichlet
+    from solera.methods import (
+        AEKD,
+        BatchEnsemble,
+        EnD,
+        EnD2,
+        Hydra,
+        Labels,
+        LatentBE,
+        NormalWishart,
+        PriorNetwork,
+        ProxyDirichlet,
+    )
     from solera.teachers import Ensemble, TransferSet, capture, committee
     from solera.training import Distiller, Student, Training, distill, fit
 
@@ -16,12 +27,24 @@ _HOMES = {
     "core.batch": ("Batch", "Batches"),
     "ensembles": ("DropoutEnsemble", "train_bags", "train_ensemble", "train_folds", "train_snapshots"),
     "evaluation": ("evaluate",),
-    "methods": ("BatchEnsemble", "EnD", "EnD2", "Hydra", "LatentBE", "NormalWishart", "ProxyDirichlet"),
+    "methods": (
+        "AEKD",
+        "BatchEnsemble",
+        "EnD",
+        "EnD2",
+        "Hydra",
+        "Labels",
+        "LatentBE",
+        "NormalWishart",
+        "PriorNetwork",
+        "ProxyDirichlet",
+    ),
     "teachers": ("Ensemble", "TransferSet", "capture", "committee"),
     "training": ("Distiller", "Student", "Training", "distill", "fit"),
 }
 
 __all__ = [
+    "AEKD",
     "Batch",
     "BatchEnsemble",
     "Batches",
@@ -31,8 +54,10 @@ __all__ = [
     "EnD2",
     "Ensemble",
     "Hydra",
+    "Labels",
     "LatentBE",
     "NormalWishart",
+    "PriorNetwork",
     "ProxyDirichlet",
     "Student",
     "Training",

@@ -25,14 +25,14 @@ _SHORT_CUTS = {nn.TransformerEncoder: "use_nested_tensor", nn.TransformerEncoder
 _rows: ContextVar[int] = ContextVar("rows", default=0)  # of the tiled batch, while a network runs
 
 
-def _by_member(inputs: Tensor, members: int) -> Tensor:
-    """[M·rows, ...] → [M, rows, ...]; axes that the network has flattened into the first one do not disturb it."""
+def _rows_of_each(inputs: Tensor, members: int) -> list[int]:
+    """How many rows of the first axis are each member's; axes that the network has flattened into it do not disturb."""
     if len(inputs) % (_rows.get() or members):
         raise ValueError(
             f"a layer was given a tensor of shape {tuple(inputs.shape)}, whose first axis is not that of the batch, "
             f"{_rows.get()} rows of {members} members: keep the batch axis first in the network (batch_first=True)"
         )
-    return inputs.unflatten(0, (members, len(inputs) // members))
+    return [len(inputs) // members] * members
 
 
 def _factors(layer: Any) -> tuple[Tensor, Tensor]:
@@ -52,7 +52,7 @@ def _products(r: Tensor, s: Tensor, weight: Tensor, groups: int) -> Tensor:
 def _convolved(layer: Any, inputs: Tensor) -> Tensor:
     """Each member's rows with weights of its own, W ∘ s_m r_mᵀ: smaller than the maps that r and s would scale."""
     weights = layer.weight * _products(*_factors(layer), layer.weight, layer.groups)
-    parts = zip(_by_member(inputs, len(weights)), weights, strict=True)
+    parts = zip(inputs.split(_rows_of_each(inputs, len(weights))), weights, strict=True)  # keeps channels last
     return torch.cat([layer._conv_forward(rows, weight, layer.bias) for rows, weight in parts])
 
 
@@ -61,7 +61,7 @@ class BatchEnsembleLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         r, s = _factors(self)
-        rows = _by_member(input, len(r))
+        rows = input.unflatten(0, (len(r), _rows_of_each(input, len(r))[0]))
         shape = (len(r), *(1,) * (rows.ndim - 2), -1)
         outputs = linear(rows * r.view(shape), self.weight) * s.view(shape)
         return (outputs if self.bias is None else outputs + self.bias).flatten(0, 1)
@@ -86,7 +86,8 @@ class OwnNorms(nn.ModuleList):
 
     def forward(self, input: Tensor) -> Tensor:
         """The batch being member 0's rows, then member 1's, ..."""
-        return torch.cat([norm(rows) for norm, rows in zip(self, _by_member(input, len(self)), strict=True)])
+        parts = input.split(_rows_of_each(input, len(self)))
+        return torch.cat([norm(rows) for norm, rows in zip(self, parts, strict=True)])
 
 
 _KINDS = {nn.Linear: BatchEnsembleLinear, nn.Conv1d: BatchEnsembleConv1d, nn.Conv2d: BatchEnsembleConv2d}

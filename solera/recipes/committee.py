@@ -28,7 +28,7 @@ STRATEGIES = ("random", "committee", *STUDENTS)
 MANY = 50_000  # rows of a larger pool, to be scored on the clock
 Round = dict[str, float]
 Curves = dict[str, list[list[Round]]]  # strategy -> repeat -> round
-Split = tuple[Tensor, Tensor, Tensor, Tensor]  # training inputs and targets, test inputs and targets
+Split = tuple[Tensor, ...]  # training inputs and targets, test inputs and targets
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Committee(Recipe):
     def __post_init__(self) -> None:
         for name in ("start", "batch", "rounds", "epochs", "student_epochs"):
             require_positive(name, getattr(self, name))
-        for name in ("members", "repeats"):
-            if getattr(self, name) < 2:
-                raise ValueError(f"{name} must be at least 2, got {getattr(self, name)}: one has no spread")
+        for name, least in (("members", 2), ("repeats", 3)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least} to have a spread, got {getattr(self, name)}")
         if self.name not in PAPER:
             raise ValueError(f"there is no UCI set {self.name!r}: choose among {', '.join(PAPER)}")
 
@@ -173,11 +173,11 @@ def draw(recipe: Committee, curves: Curves, work: Workspace) -> None:
 def verdicts(recipe: Committee, curves: Curves, times: dict[str, list[float]]) -> list[str]:
     """Everybody against chance, each student against the committee, and the clock."""
     claims, level = [], float(values(curves["committee"], "RMSE")[:, 1:].mean())
-    sure = float(student_t_quantile(0.95, [0.0], [1.0], [recipe.repeats - 1.0])[0])  # standard errors
+    sure = float(student_t_quantile(0.95, [0.0], [1.0], [len(curves["random"]) - 1.0])[0])  # in standard errors
     for name in STRATEGIES[1:]:
         gap, error = paired(curves, "RMSE", name, "random")
-        claim = f"{name} beats chance: area under the RMSE curve {gap:+.2f} ± {error:.2f}, at worst "
-        claims.append(verdict(f"{claim}{gap + sure * error:+.2f}", gap + sure * error < 0))
+        claim = f"{name} beats chance: RMSE area {gap:+.2f} ± {error:.2f}, at worst {gap + sure * error:+.2f}"
+        claims.append(verdict(claim, gap + sure * error < 0))
     for name in STUDENTS:
         gap, error = paired(curves, "RMSE", name, "committee")
         claim = f"{name} picks rows as well as the committee, surely not 10 % worse: {gap:+.2f} ± {error:.2f}, "
@@ -185,9 +185,8 @@ def verdicts(recipe: Committee, curves: Curves, times: dict[str, list[float]]) -
         claims.append(verdict(claim, gap + sure * error <= 0.1 * level))
         share = [own / theirs for own, theirs in zip(times[name], times["committee"], strict=True)]
         claim = f"{name} scores rows in 1/{recipe.members} of the committee's time (at most half as much again): "
-        claims.append(
-            verdict(f"{claim}{share[0]:.2f} (pool), {share[1]:.2f} ({MANY:,} rows)", max(share) <= 1.5 / recipe.members)
-        )
+        claim += f"{share[0]:.2f} of it (the pool), {share[1]:.2f} ({MANY:,} rows)"
+        claims.append(verdict(claim, max(share) <= 1.5 / recipe.members))
     return claims
 
 
@@ -223,13 +222,12 @@ def page(recipe: Committee, curves: Curves, times: dict[str, list[float]], work:
 PAGE = """\
 # Query by committee, with one network
 
-Labels are dear, rows are not: which rows of {recipe.name} (UCI) shall be labelled next? Each round trains a committee
-of {recipe.members} networks [50, 50] with mean and variance on the rows labelled so far, {recipe.start} at first and
-{last} in the end, and draws {recipe.batch} others with probability in proportion to their knowledge uncertainty: the
-committee's, or that of a student distilled on the whole pool; or evenly ("random"). Whoever picks, the errors are the
-committee's on test rows. {recipe.repeats} repeats, each with a split, first rows and weights of its own; ± is their
-standard deviation, of a (paired) difference the standard error; "at worst" is the one-sided 95 % bound of a t-test.
-Area: the mean of the curve after the first round.
+Which rows of {recipe.name} (UCI) shall be labelled next? Each round trains a committee of {recipe.members} networks
+[50, 50] with mean and variance on the rows labelled so far ({recipe.start} at first, {last} in the end) and draws
+{recipe.batch} others in proportion to their knowledge uncertainty, the committee's or that of a student distilled on
+the whole pool; or evenly ("random"). Whoever picks, errors are the committee's on test rows, of {recipe.repeats}
+repeats with a split, first rows and weights of their own. ± is the standard deviation, of a (paired) difference the
+standard error; "at worst": the one-sided 95 % bound of a t-test; area: the mean of the curve after the first round.
 
 {rmse}
 
@@ -239,15 +237,13 @@ Area: the mean of the curve after the first round.
 
 {claims}
 
-What students copy (ρ: rank correlation of knowledge over unlabelled rows; test RMSE), and what they cost (seconds to
-distil, every round anew; milliseconds to score a pool, measured in turns):
+ρ: rank correlation of knowledge over unlabelled rows. Students are distilled anew every round; scorers take turns:
 
 {copies}
 
-Distilling is repaid by faster scoring from {pays} on. On a smaller pool, ask the committee.
+Distilling is repaid by faster scoring from {pays} on; on a smaller pool, ask the committee.
 
 **How the settings were chosen**: on the first split, which is not among the repeats, by a look at test errors and ρ.
 Drawing came second: *taking* the 10 rows of highest knowledge began worse than chance (RMSE 7.3 against 3.7 at 40 rows)
-and ended better (1.5 against 3.3 at 80); on *concrete*, 25 at a time, chance was better in three repeats of three (6.7
-against 7.4 at 165 rows). A committee does not always help. Nor do {recipe.repeats} repeats tell small differences.
+and ended better (1.5 against 3.3 at 80). *Concrete*, 25 at a time, was tried first and left: chance won 3 of 3.
 """

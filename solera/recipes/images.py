@@ -1,6 +1,6 @@
-"""Images in plain torch: seeded augmentation, and corruptions in the manner of CIFAR-C (Hendrycks and Dietterich, 2019).
+"""Images in plain torch: seeded augmentation, and corruptions in the manner of CIFAR-C (Hendrycks, Dietterich, 2019).
 
-Images are `[N, C, H, W]` in [0, 1], grey or in colour, of any size; lengths are in pixels of an image 32 high.
+Images are `[N, C, H, W]` in [0, 1], grey or in colour, of any size; lengths grow with those above 32 pixels.
 """
 
 import math
@@ -47,13 +47,13 @@ def turned(images: Images, random: torch.Generator, degrees: float = 15.0) -> Im
 
 
 def augmented(
-    images: Float[Tensor, "... C H W"],
+    images: Float[Tensor, "*N C H W"],
     random: torch.Generator,
     flip: bool = True,
     pixels: int = 4,
     degrees: float = 15.0,
-) -> Float[Tensor, "... C H W"]:
-    """Turned, shifted and, unless their sides mean something, flipped: of a batch, or of one image (`Views`)."""
+) -> Float[Tensor, "*N C H W"]:
+    """Turned, shifted and, unless left and right mean something, flipped: a batch, or one image (for `Views`)."""
     batch = images if images.ndim == 4 else images.unsqueeze(0)
     if degrees:
         batch = turned(batch, random, degrees)
@@ -96,8 +96,8 @@ def _at(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
 
 
 def _unit(images: Tensor) -> float:
-    """How many pixels one pixel of an image 32 high is here."""
-    return min(images.shape[-2:]) / 32
+    """How many pixels one pixel of an image 32 high is here; at least one."""
+    return max(1.0, min(images.shape[-2:]) / 32)
 
 
 def _clouds(images: Tensor, random: torch.Generator, roughness: float = 0.6) -> Tensor:
@@ -191,19 +191,19 @@ def fog(images: Images, severity: int, random: torch.Generator) -> Images:
 def frost(images: Images, severity: int, random: torch.Generator) -> Images:
     """Bright crystals on the glass: ridges of fractal noise, bluish in colour images."""
     strength = (0.25, 0.38, 0.52, 0.66, 0.8)[severity - 1]
-    ridges = 1 - (2 * _clouds(images, random, roughness=0.8) - 1).abs()
+    ridges = 1 - (2 * _clouds(images, random, roughness=0.5) - 1).abs()
     tint = images.new_tensor([0.85, 0.93, 1.0] if images.shape[1] == 3 else [0.93]).view(1, -1, 1, 1)
-    cover = strength * ridges**2
+    cover = strength * ridges**3
     return images * (1 - cover) + tint * cover
 
 
 def snow(images: Images, severity: int, random: torch.Generator) -> Images:
     """Flakes, blurred along their fall, in a paler scene."""
-    amount = (0.02, 0.035, 0.05, 0.07, 0.095)[severity - 1]
-    chance = torch.rand(len(images), 1, *images.shape[-2:], generator=random).to(images)
-    flakes = _filtered((chance < amount).to(images), _line(1.5 * _unit(images), math.radians(60)))
-    pale = 0.06 * severity
-    return images * (1 - pale) + pale * (0.5 + 0.5 * images.mean(1, keepdim=True)) + 1.8 * flakes
+    amount, pale = (0.02, 0.04, 0.06, 0.085, 0.115)[severity - 1], 0.06 * severity
+    chance, size = torch.rand(2, len(images), 1, *images.shape[-2:], generator=random).to(images)
+    flakes = _filtered((chance < amount) * size, _line(1.2 * _unit(images), math.radians(60)))
+    paler = images + pale * (0.5 + 0.5 * images.mean(1, keepdim=True) - images)
+    return paler + (1 - paler) * (2.5 * flakes).clamp(max=0.9)
 
 
 def brightness(images: Images, severity: int, random: torch.Generator) -> Images:
@@ -219,18 +219,28 @@ def contrast(images: Images, severity: int, random: torch.Generator) -> Images:
 
 def elastic(images: Images, severity: int, random: torch.Generator) -> Images:
     """Printed on rubber, and stretched here and there."""
-    strength = (0.6, 0.85, 1.15, 1.5, 2.0)[severity - 1] * _unit(images)
+    strength = (0.5, 0.7, 0.95, 1.25, 1.6)[severity - 1] * _unit(images)
     field = _smoothed(torch.randn(len(images), 2, *images.shape[-2:], generator=random).to(images), 2 * _unit(images))
     field = strength * field / field.square().mean((-2, -1), keepdim=True).sqrt()
     return _at(images, field[:, 0], field[:, 1])
 
 
+def _boxes(size: int, wanted: int, like: Tensor) -> Tensor:
+    """[wanted, size]: how much each old pixel has of each new one; rows sum to one."""
+    new, old = (torch.arange(n + 1, dtype=torch.float64) / n for n in (wanted, size))
+    overlap = torch.minimum(new[1:, None], old[1:]) - torch.maximum(new[:-1, None], old[:-1])
+    return (overlap.clamp(min=0) * wanted).to(like)
+
+
 def pixelate(images: Images, severity: int, random: torch.Generator) -> Images:
-    """Reduced, and enlarged again without smoothing."""
-    size = list(images.shape[-2:])
-    share = (0.8, 0.65, 0.53, 0.42, 0.32)[severity - 1] / max(1.0, _unit(images) ** 0.5)
-    small = functional.interpolate(images, [max(1, round(share * side)) for side in size], mode="area")
-    return functional.interpolate(small, size, mode="nearest-exact")
+    """Reduced to fewer pixels, and shown at the old size."""
+    share = (0.9, 0.75, 0.6, 0.45, 0.33)[severity - 1] / math.sqrt(_unit(images))
+    for axis in (-2, -1):
+        size = images.shape[axis]
+        small = max(1, round(share * size))
+        through = _boxes(small, size, images) @ _boxes(size, small, images)
+        images = (images.movedim(axis, -1) @ through.mT).movedim(-1, axis)
+    return images
 
 
 # fmt: off
@@ -247,7 +257,7 @@ _YCBCR = torch.tensor([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5,
 
 def jpeg(images: Images, severity: int, random: torch.Generator) -> Images:
     """Blocks of eight by eight whose cosine transform is rounded, coarsely where the eye does not look."""
-    quality = (60, 40, 25, 15, 9)[severity - 1]
+    quality = (80, 60, 40, 25, 15)[severity - 1]
     scale = (5000 / quality if quality < 50 else 200 - 2 * quality) / 100
     channels, (height, width) = images.shape[1], images.shape[-2:]
     mix = (_YCBCR if channels == 3 else torch.eye(channels)).to(images)

@@ -8,7 +8,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -22,7 +22,7 @@ from solera.core.batch import tensors_in
 from solera.core.disk import write_bytes
 from solera.distributions.base import Prediction
 from solera.serving.trace import Answers, axes_of, prepared, quietly, trace
-from solera.training.card import input_names
+from solera.training.card import Input, Preprocessing, input_names
 from solera.training.student import Student, outputs_of
 
 TOLERANCE = 1e-5  # relative to max(1, |value|)
@@ -114,7 +114,7 @@ class Graph:
         arrays = {name: np.asarray(value) for name, value in given.items()}
         try:
             cast = {name: a.astype(self.dtypes[name], casting="same_kind", copy=False) for name, a in arrays.items()}
-            answers = self.session.run(None, cast)
+            answers: list[Any] = list(self.session.run(None, cast))
         except Exception as error:  # onnxruntime has a dozen kinds, none with a common parent
             got = {name: f"{a.dtype} {list(a.shape)}" for name, a in arrays.items()}
             wanted = {name: f"{self.dtypes[name]} {list(axes)}" for name, axes in self.inputs.items()}
@@ -180,19 +180,17 @@ def _to_onnx(program: torch.export.ExportedProgram, names: Sequence[str], output
     return model
 
 
-def metadata(student: Student, names: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
-    """What travels inside the graph: JSON by name."""
-    real = getattr(student.method, "family", "categorical") == "gaussian"
-    entry = student.preprocessing.entry(student.labels)
+def metadata(student: Student, inputs: Sequence[Input], outputs: Sequence[str]) -> dict[str, str]:
+    """What travels inside the graph: words as they are, the rest as JSON."""
+    family = getattr(student.method, "family", "categorical")
     content = {
         "solera": version("solera"),
         "method": {"name": type(student.method).__name__, "settings": asdict(student.method)},
         "labels": student.labels,
-        "preprocessing": entry,
-        "input_names": list(names),
+        "preprocessing": replace(student.preprocessing, inputs=inputs).entry(student.labels),
         "outputs": list(outputs),
-        "family": "gaussian" if real else "categorical",
-        "uncertainty": "variance" if real else "nats",
+        "family": family,
+        "uncertainty": "variance" if family == "gaussian" else "nats",
         "fingerprint": student.fingerprint,
     }
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in content.items()}
@@ -249,11 +247,13 @@ def export(student: Student, path: str | Path, example_inputs: Any) -> Exported:
     with quietly():
         program = trace(answers, enough, all(t.ndim > 1 and t.shape[1] == count for t in tensors))
         axes = dict(zip(names, axes_of(program), strict=True))
-        content, run = _written(program, path, names, outputs, metadata(student, names, outputs))
+        taken = Preprocessing.of(dict(zip(names, tensors, strict=True))).inputs
+        taken = [replace(i, shape=list(axes[i.name][1:])) for i in taken]
+        content, run = _written(program, path, names, outputs, metadata(student, taken, outputs))
         sizes = (1, 2, len(enough[0]))
         parts = [[t[:size] for t in enough] for size in sizes]
         if any("tokens" in sizes for sizes in axes.values()):
-            parts += [[t[:, : max(1, count // 2)] for t in enough], [torch.cat([t, t], 1) for t in enough]]
+            parts.append([t[:, : max(1, count // 2)] for t in enough])
         errors = _errors(run, answers, parts)
     _require_close(path, errors)
     write_bytes(path, content)

@@ -57,7 +57,7 @@ def random_inputs(student: Student, examples: int = 64) -> Any:
             "pass real inputs (solera export STUDENT FILE --inputs x.npy)"
         )
     random = torch.Generator().manual_seed(0)
-    drawn = [torch.randn(examples, *(i.shape or ()), generator=random) for i in given]
+    drawn = [torch.randn([examples, *map(int, i.shape or ())], generator=random) for i in given]
     for layer in student.model.modules():
         if isinstance(layer, Standardize) and len(drawn) == 1 and drawn[0][0].numel() == len(layer.mean):
             rows = drawn[0].flatten(1) * layer.scale.cpu() + layer.mean.cpu()
@@ -80,7 +80,7 @@ def quietly() -> Iterator[None]:
 
 
 def trace(answers: Answers, tensors: list[Tensor], tokens: bool) -> torch.export.ExportedProgram:
-    """For any number of examples and, if the network allows it, of tokens. Two examples lead: torch takes 1 for fixed."""
+    """For any number of examples and, if the network allows it, of tokens; by two examples: torch takes 1 for fixed."""
     short = [t[:2] for t in tensors]
     batch = torch.export.Dim("batch")
     axes: dict[int, Any] = {0: batch, **({1: torch.export.Dim("tokens")} if tokens else {})}

@@ -24,10 +24,10 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor that goes in: its name, the shape of one example (None: not known) and its dtype."""
+    """A tensor that goes in. `shape` is that of one example: None if it is not known, "tokens" where it may have any."""
 
     name: str = "inputs"
-    shape: Sequence[int] | None = None
+    shape: Sequence[int | str] | None = None
     dtype: str = "float32"
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from solera.recipes.committee import STRATEGIES, STUDENTS, Committee, paired, ve
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not beside the project")
-TINY = {"members": 2, "start": 10, "batch": 5, "rounds": 2, "repeats": 2, "epochs": 2}
+TINY: dict[str, Any] = {"members": 2, "start": 10, "batch": 5, "rounds": 2, "repeats": 3, "epochs": 1}
 
 
 def run(folder, recipe):
@@ -58,7 +59,7 @@ def test_a_claim_that_fails_is_said_to_fail():
 def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):
     """Every strategy starts from the same rows and the same committee; a stopped run ends as one nobody stopped."""
     monkeypatch.setattr("solera.recipes.committee.MANY", 500)
-    recipe = Committee(data=str(DATA), student_epochs=2, **TINY)
+    recipe = Committee(data=str(DATA), student_epochs=1, **TINY)
     real, calls = Committee._curve, []
 
     def stops_at_the_fourth(self, *arguments):
@@ -82,7 +83,7 @@ def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):
     assert len({curve[-1]["RMSE"] for curve in curves.values()}) > 1
     assert all(-1 <= r["ρ"] <= 1 for name in STUDENTS for r in curves[name][:-1])
     assert (tmp_path / "committee.png").read_bytes().startswith(b"\x89PNG")
-    assert "solera run committee members=2 start=10 batch=5 rounds=2 repeats=2 epochs=2" in page
+    assert "solera run committee members=2 start=10 batch=5 rounds=2 repeats=3 epochs=1" in page
 
 
 @pytest.mark.data
@@ -99,7 +100,7 @@ def test_missing_data_is_named_before_any_work(tmp_path):
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"batch": 0}, "batch must be positive"), ({"repeats": 1}, "at least 2"), ({"name": "moon"}, "choose among")],
+    [({"batch": 0}, "batch must be positive"), ({"repeats": 2}, "at least 3"), ({"name": "moon"}, "choose among")],
 )
 def test_bad_settings_are_refused_before_any_work(settings, message):
     with pytest.raises(ValueError, match=message):

@@ -11,7 +11,7 @@ from solera.recipes.hydra_spirals import AUX, DEEP, METHODS, SHORT, SIDE, HydraS
 from solera.recipes.spirals import spirals
 from solera.teachers import Ensemble
 
-TINY = {"members": 3, "points": 30, "epochs": 1, "steps": 4, "repeats": 2}
+TINY = {"members": 3, "points": 20, "epochs": 1, "steps": 2, "repeats": 2}
 
 
 def run(folder, recipe):
@@ -64,7 +64,7 @@ def test_end_to_end_and_nothing_is_done_twice(tmp_path):
     assert (tmp_path / "hydra-spirals.png").read_bytes().startswith(b"\x89PNG")
     assert re.search(rf"\| {re.escape(DEEP + AUX)} \| [\d.]+ ± [\d.]+ \|", page)
     assert "31,509 (98 %)" in page  # 300 shared, and three heads of 10,403
-    assert "solera run hydra-spirals members=3 points=30 epochs=1 steps=4 repeats=2" in page
+    assert "solera run hydra-spirals members=3 points=20 epochs=1 steps=2 repeats=2" in page
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,306 @@
+"""Every student as one graph: traced, run by onnxruntime, and held against PyTorch and against 40 digits."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from solera import Batches, Ensemble, Student, Training, distill
+from solera.methods import BatchEnsemble, EnD, EnD2, Hydra, LatentBE, NormalWishart, ProxyDirichlet
+from solera.nn import MLP, ConvNet, ResNet
+from solera.serving import Graph, export, quantize, random_inputs
+from solera.training.card import Input, Preprocessing
+from tests import referee
+
+SHORT = Training(epochs=2, lr=1e-2)
+SPLIT = ("mean", "total", "data", "knowledge")
+
+
+class Tagger(nn.Module):
+    """A class for every token: [B, T] → [B, T, K]."""
+
+    def __init__(self, outputs: int = 3) -> None:
+        super().__init__()
+        self.embed, self.mix = nn.Embedding(20, 8), nn.Conv1d(8, 8, 3, padding=1)
+        self.classify = nn.Linear(8, outputs)
+
+    def forward(self, tokens):
+        return self.classify(self.mix(self.embed(tokens).mT).mT.relu())
+
+
+class TwoInputs(nn.Module):
+    """A row and a class, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.classify = nn.Embedding(5, 4), nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        return self.classify(torch.cat([inputs["row"], self.embed(inputs["kind"])], -1))
+
+
+def rows():
+    return 3 + 2 * torch.randn(40, 5)
+
+
+def images():
+    return torch.randn(40, 1, 8, 8)
+
+
+def tokens():
+    return torch.randint(20, (20, 6))
+
+
+def classifier(outputs=3):
+    return MLP.for_inputs(rows(), outputs, (8,))
+
+
+def regressor(outputs):
+    return MLP.for_inputs(rows(), outputs, (8,), targets=500 + 100 * torch.randn(40, 2))
+
+
+CASES = {
+    "EnD": (EnD(), classifier, rows),
+    "EnD gaussian": (EnD(family="gaussian"), regressor, rows),
+    "EnD tokens": (EnD(), Tagger, tokens),
+    "EnD2": (EnD2(), classifier, rows),
+    "ProxyDirichlet": (ProxyDirichlet(), classifier, rows),
+    "ProxyDirichlet images": (ProxyDirichlet(), lambda k=3: ConvNet((1, 8, 8), k, (4,), 8), images),
+    "ProxyDirichlet tokens": (ProxyDirichlet(), Tagger, tokens),
+    "ProxyDirichlet two inputs": (
+        ProxyDirichlet(),
+        lambda k=3: TwoInputs(),
+        lambda: {"row": torch.randn(20, 4), "kind": torch.randint(5, (20,))},
+    ),
+    "Hydra": (Hydra(), classifier, rows),
+    "Hydra, two layers": (Hydra(head=2), classifier, rows),
+    "Hydra gaussian": (Hydra(family="gaussian"), regressor, rows),
+    "Hydra tokens": (Hydra(), Tagger, tokens),
+    "Hydra, vmap": (Hydra(head="group3"), lambda k=3: ResNet(8, (1, 8, 8), k, channels=4), images),
+    "NormalWishart": (NormalWishart(), regressor, rows),
+    "LatentBE": (LatentBE(), classifier, rows),
+    "LatentBE gaussian": (LatentBE(temperature=1.0, family="gaussian"), regressor, rows),
+    "BatchEnsemble": (BatchEnsemble(), classifier, rows),
+    "BatchEnsemble gaussian": (BatchEnsemble(family="gaussian"), regressor, rows),
+}
+
+
+def trained(case):
+    """A student that was really distilled, for two epochs, and inputs such as it knows."""
+    method, make, inputs_of = CASES[case]
+    inputs, family = inputs_of(), getattr(method, "family", "categorical")
+    members = [make(4) if family == "gaussian" else make() for _ in range(3)]
+    labels = None if family == "gaussian" else ["ant", "bee", "cat"]
+    model = make(method.outputs(2)) if family == "gaussian" else make()
+    ensemble = Ensemble(members, labels=labels, family=family)
+    return distill(ensemble, model, Batches(inputs, batch_size=10), method, SHORT), inputs
+
+
+def agree(student, graph, inputs):
+    """onnxruntime by itself, without the exporter's own comparison."""
+    said = student.predict(inputs)
+    given = inputs if isinstance(inputs, dict) else {"inputs": inputs}
+    arrays = graph.session.run(None, {name: tensor.numpy() for name, tensor in given.items()})
+    for name, array in zip(graph.outputs, arrays, strict=True):
+        wanted = getattr(said, name)
+        assert array.shape == wanted.shape
+        assert float(((torch.tensor(array) - wanted).abs() / wanted.abs().clamp(min=1)).max()) <= 1e-5, name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_method_says_in_onnxruntime_what_it_says_in_torch(case, tmp_path):
+    student, inputs = trained(case)
+    done = export(student, tmp_path / "student.onnx", inputs)
+    assert list(tmp_path.iterdir()) == [done.path]  # one file, nothing beside it
+    assert max(done.errors.values()) <= 1e-5
+    assert done.batch_sizes == (1, 2, len(next(iter(inputs.values())) if isinstance(inputs, dict) else inputs))
+    graph = Graph(done.path)
+    assert graph.outputs == (SPLIT if hasattr(student.predict(inputs), "knowledge") else SPLIT[:2])
+    assert graph.labels == student.labels
+    assert graph.metadata["fingerprint"] == student.fingerprint
+    assert all(axes[0] == "batch" for axes in graph.inputs.values())
+    _, _, inputs_of = CASES[case]
+    torch.manual_seed(5)
+    for examples in (1, 3, 20):
+        fresh = inputs_of()
+        agree(
+            student, graph, {k: v[:examples] for k, v in fresh.items()} if isinstance(fresh, dict) else fresh[:examples]
+        )
+    if "tokens" in case:
+        assert graph.inputs == {"inputs": ("batch", "tokens")}
+        for length in (1, 2, 33):
+            agree(student, graph, torch.randint(20, (4, length)))
+    operators = {node.op_type for node in load(done.path).graph.node}
+    assert not operators & {"Lgamma", "Digamma", "Loop", "Scan"}
+
+
+def load(path):
+    import onnx
+
+    model = onnx.load(path)
+    onnx.checker.check_model(model)
+    return model
+
+
+def test_the_body_of_many_heads_is_in_the_graph_once(tmp_path):
+    student, inputs = trained("Hydra, vmap")
+    path = export(student, tmp_path / "student.onnx", inputs).path
+    convolutions = [node for node in load(path).graph.node if node.op_type == "Conv"]
+    one = [module for module in student.model.modules() if isinstance(module, nn.Conv2d)]
+    assert len(one) < len(convolutions) < 3 * len(one)
+
+
+def exact(method, z):
+    """To 40 digits."""
+    values = referee.numbers(z)
+    if isinstance(method, EnD):
+        return {"total": referee.entropy(referee.softmax(values))}
+    offset = 1 if isinstance(method, ProxyDirichlet) else 0
+    return referee.dirichlet([referee.exp(v) + offset for v in values])
+
+
+@pytest.mark.parametrize("method", [EnD2(), ProxyDirichlet(), EnD()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("classes", [2, 1000])
+def test_the_graph_is_as_exact_as_the_formulas(method, classes, tmp_path):
+    """ONNX has no log1p: taken as ln(1 + x), knowledge would be wrong by all of it where the student is sure."""
+    levels = torch.tensor([-30.0, -5.0, 0.0, 5.0, 15.0, 20.0, 40.0])
+    logits = levels[:4].repeat_interleave(7).unsqueeze(-1).repeat(1, classes)
+    logits[:, 0] = levels.repeat(4)
+    student = Student(nn.Identity(), method)
+    graph = Graph(export(student, tmp_path / "exact.onnx", logits).path)
+    said, eager = graph(logits), student.predict(logits)
+    for row, z in enumerate(logits):
+        wanted = exact(method, z)
+        for name in {"total", "knowledge"} & wanted.keys():
+            size = float(wanted[name])
+            error, own = (abs(float(values[row]) - size) for values in (said[name], getattr(eager, name)))
+            assert error <= 3e-6 * size + 2 * own, (name, z[:2], size)
+
+
+def test_members_that_nearly_agree_keep_their_small_knowledge(tmp_path):
+    """eˣ − 1 of a small x, too."""
+    torch.manual_seed(0)
+    for size in (1e-1, 1e-2, 1e-3):
+        logits = torch.randn(30, 1, 4) + size * torch.randn(30, 5, 4)
+        path = export(Student(nn.Identity(), Hydra()), tmp_path / "mixture.onnx", logits).path
+        for got, row in zip(Graph(path)(logits)["knowledge"], logits, strict=True):
+            wanted = float(referee.mixture([referee.numbers(m) for m in row])["knowledge"])
+            assert abs(got / wanted - 1) < 1e-6 / size
+
+
+def test_torch_export_writes_the_same_answers(tmp_path):
+    student, inputs = trained("ProxyDirichlet tokens")
+    done = export(student, tmp_path / "student.pt2", inputs)
+    extra = {"solera.json": ""}
+    program = torch.export.load(done.path, extra_files=extra).module()
+    said = student.predict(inputs[:7, :4])
+    for name, got in zip(SPLIT, program(inputs[:7, :4]), strict=True):
+        torch.testing.assert_close(got, getattr(said, name))
+    assert json.loads(json.loads(extra["solera.json"])["labels"]) == ["ant", "bee", "cat"]
+
+
+def test_names_units_and_labels_travel_inside(tmp_path):
+    features, units = ["age", "height", "mass", "pulse", "heat"], {"age": "years", "heat": "K"}
+    given = Preprocessing([Input("measurements", [5])], features, units)
+    student = Student(MLP(5, 3, (8,)), ProxyDirichlet(), ["ant", "bee", "cat"], given)
+    path = export(student, tmp_path / "student.onnx", rows().numpy().astype(np.float64)).path
+    model = load(path)
+    props = {p.key: p.value for p in model.metadata_props}
+    assert json.loads(props["labels"]) == ["ant", "bee", "cat"]
+    inside = json.loads(props["preprocessing"])
+    assert inside["features"] == features
+    assert inside["units"] == units
+    assert inside["inputs"] == [{"name": "measurements", "shape": [5], "dtype": "float32"}]
+    assert json.loads(props["method"])["name"] == "ProxyDirichlet"
+    assert props["solera"]
+    assert [value.name for value in model.graph.input] == ["measurements"]
+    assert [value.name for value in model.graph.output] == list(SPLIT)
+    assert b"/solera/" not in path.read_bytes()  # torch writes down where its source files are
+
+
+def test_inputs_that_will_not_do_are_refused(tmp_path):
+    student = Student(MLP(5, 3, (8,)), EnD())
+    with pytest.raises(
+        ValueError, match=r"cannot read these example_inputs \(float32 \[10, 4\]; .*inputs float32 \[5\]"
+    ):
+        export(student, tmp_path / "student.onnx", torch.zeros(10, 4))
+    with pytest.raises(ValueError, match="example_inputs are empty"):
+        export(student, tmp_path / "student.onnx", torch.zeros(0, 5))
+    with pytest.raises(ValueError, match=r"name it \.onnx .* or \.pt2"):
+        export(student, tmp_path / "student.tflite", rows())
+    assert not list(tmp_path.iterdir())
+
+
+class Counting(nn.Module):
+    """Depends on how many examples it is given."""
+
+    def forward(self, inputs):
+        return inputs / len(inputs)
+
+
+class Fickle(nn.Module):
+    """Says one thing while it is traced and another in PyTorch."""
+
+    def forward(self, inputs):
+        return inputs * (1.001 if torch.compiler.is_compiling() else 1.0)
+
+
+def test_a_graph_that_would_be_wrong_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match=r"cannot trace this Counting for any number of examples.*shape\[0\]"):
+        export(Student(Counting(), EnD()), tmp_path / "student.onnx", rows())
+    with pytest.raises(ValueError, match=r"was not written: .* differs from PyTorch in mean by .*e-0\d, total by"):
+        export(Student(Fickle(), EnD()), tmp_path / "student.onnx", rows())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_says_what_it_takes(tmp_path):
+    graph = Graph(export(Student(MLP(5, 3, (8,)), EnD()), tmp_path / "student.onnx", rows()).path)
+    with pytest.raises(ValueError, match=r"takes \['inputs'\], got \['pixels'\]"):
+        graph({"pixels": rows()})
+    with pytest.raises(
+        ValueError, match=r"takes \{'inputs': \"float32 \['batch', 5\]\"\}, got \{'inputs': 'float32 \[2, 4\]"
+    ):
+        graph(np.zeros((2, 4), np.float32))
+    with pytest.raises(ValueError, match=r"got \{'inputs': '<U1 \[1\]'\}"):
+        graph(np.array(["a"]))
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        Graph(tmp_path / "nowhere.onnx")
+
+
+@pytest.mark.parametrize("case", ["ProxyDirichlet images", "Hydra gaussian", "EnD"])
+def test_the_cost_of_int8_is_measured(case, tmp_path):
+    student, inputs = trained(case)
+    path = export(student, tmp_path / "student.onnx", inputs).path
+    cost = quantize(path, tmp_path / "student.int8.onnx", inputs)
+    before, after = Graph(path), Graph(cost.path)
+    said, says = before(inputs), after(inputs)
+    assert after.labels == before.labels
+    assert cost.changes.keys() == said.keys()
+    for name, change in cost.changes.items():
+        assert change == pytest.approx(float(np.abs(said[name] - says[name]).mean()))
+    assert 0 < cost.changes["mean"] < 0.1 * float(np.abs(said["mean"]).mean())
+    assert {node.op_type for node in load(cost.path).graph.node} & {"ConvInteger", "MatMulInteger"}
+    agreement = float((said["mean"].argmax(-1) == says["mean"].argmax(-1)).mean())
+    assert cost.agreement == (None if "gaussian" in case else agreement)
+    assert cost.bytes == (path.stat().st_size, cost.path.stat().st_size)
+    assert all(0 < ms < 1000 for ms in cost.milliseconds)
+    assert "latency" in str(cost)
+
+
+def test_numbers_are_made_up_in_the_units_of_the_inputs():
+    network = MLP.for_inputs(1000 + rows(), 3)
+    made = random_inputs(Student(network, EnD()))
+    assert made.shape == (64, 5)
+    assert 990 < float(made.mean()) < 1016
+    with pytest.raises(ValueError, match=r"no numbers can be made up: .*--inputs"):
+        random_inputs(Student(Tagger(), EnD()))
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
+def test_without_its_packages_the_extra_is_named(package, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=r"pip install 'solera\[onnx\]'"):
+        export(Student(MLP(5, 3), EnD()), tmp_path / "student.onnx", rows())
