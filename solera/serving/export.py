@@ -26,6 +26,7 @@ from solera.training.card import Input, Preprocessing, input_names
 from solera.training.student import Student, outputs_of
 
 TOLERANCE = 1e-5  # relative to max(1, |value|)
+_INT64, _FLOAT64, _FLOATS = 7, 11, (1, 10, 11, 16)  # ONNX's numbers of types: float32, float16, float64, bfloat16
 FORMATS = (".onnx", ".pt2")
 Arrays = dict[str, np.ndarray]
 Run = Callable[[list[Tensor]], Sequence[Any]]
@@ -125,7 +126,8 @@ class Graph:
 def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     """ONNX has no log1p, expm1 or logaddexp; as ln(1 + x), eˣ − 1 and ln(eˣ + eʸ) they lose what is small, or overflow.
 
-    With u = fl(1 + x), ln(1 + x) = ln u + (x − (u − 1))/u to the last digit; eˣ − 1 is taken in float64.
+    With u = fl(1 + x), ln(1 + x) = ln u + (x − (u − 1))/u to the last digit; eˣ − 1 is taken in float64. So are sums:
+    onnxruntime adds float32 numbers one after the other, and is off by 4e-6 after a thousand classes.
     """
     from onnxscript import opset18
 
@@ -138,15 +140,27 @@ def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         return op.Where(op.Less(op.Abs(x), op.CastLike(0.5, x)), exact, op.Log(more))
 
     def expm1(x: Any) -> Any:
-        return op.CastLike(op.Sub(op.Exp(op.Cast(x, to=11)), op.Cast(1.0, to=11)), x)  # 11: float64
+        return op.CastLike(op.Sub(op.Exp(op.Cast(x, to=_FLOAT64)), op.Cast(1.0, to=_FLOAT64)), x)
 
     def logaddexp(x: Any, y: Any) -> Any:
         smaller = log1p(op.Exp(op.Neg(op.Abs(op.Sub(x, y)))))
         apart = op.Add(op.Max(x, y), smaller)
         return op.Where(op.Equal(x, y), op.Add(x, op.CastLike(float(np.log(2)), x)), apart)
 
+    def added(x: Any, dim: Any = None, keepdim: bool = False, dtype: int = -1) -> Any:
+        kind = x.dtype if dtype in (-1, None) else dtype
+        kind = kind if kind in _FLOATS else _INT64  # torch adds truth values and small integers as large ones
+        wide = op.Cast(x, to=_FLOAT64 if kind in _FLOATS else _INT64)
+        axes = [op.Constant(value_ints=dim)] if dim else []
+        return op.Cast(op.ReduceSum(wide, *axes, keepdims=keepdim), to=kind)
+
     aten = torch.ops.aten
-    return {aten.log1p.default: log1p, aten.expm1.default: expm1, aten.logaddexp.default: logaddexp}
+    return {
+        aten.log1p.default: log1p,
+        aten.expm1.default: expm1,
+        aten.logaddexp.default: logaddexp,
+        aten.sum.dim_IntList: added,
+    }
 
 
 def _to_onnx(program: torch.export.ExportedProgram, names: Sequence[str], outputs: Sequence[str]) -> Any:

@@ -24,7 +24,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor that goes in. `shape` is that of one example: None if it is not known, "tokens" where it may have any."""
+    """A tensor that goes in; the shape is that of one example, None if not known, "tokens" where there may be any."""
 
     name: str = "inputs"
     shape: Sequence[int | str] | None = None
