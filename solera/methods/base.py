@@ -61,7 +61,7 @@ class Method(ABC):
         """How many outputs the network needs for `size` classes or target dimensions; default: one each."""
         return size
 
-    def begin(self, student: nn.Module, targets: Targets) -> None:
+    def begin(self, student: nn.Module, targets: Targets) -> None:  # noqa: B027
         """Sets first weights by what the teacher says about some examples; default: leaves them as they are."""
 
     @abstractmethod

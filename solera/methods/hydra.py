@@ -12,7 +12,7 @@ from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
-from solera.methods.base import Method, require_family
+from solera.methods.base import Method, one_to_one, require_family
 from solera.nn.heads import grow
 
 
@@ -32,10 +32,7 @@ def hydra_loss(
 
     A member of weight 0 is not read, nor is its head: neither NaN nor a gradient passes.
     """
-    teacher, student = (Categorical(z).tempered(temperature) for z in (members, logits))
-    if weights is not None:
-        teacher, student = teacher.heard(weights), student.heard(weights)
-    return temperature**2 * _over_members(teacher.kl(student), weights)
+    return one_to_one(Categorical(logits), Categorical(members), weights, temperature)
 
 
 def gaussian_hydra_loss(

@@ -24,7 +24,8 @@ class ResNet(nn.Sequential):
     """ResNet-d: three groups of (d − 2)/6 blocks with 16, 32 and 64 channels, skips of 1×1 convolutions between them.
 
     Convolutions have biases, as in the Hydra paper's count: ResNet-20 has 273,066 parameters and 1,376 running
-    statistics, 274,442 together. Channels-last images are faster on a CPU, as for `WideResNet`. The last block is `group3.2` of ResNet-20: Hydra's cut.
+    statistics, 274,442 together. Its last block, Hydra's head there, is `group3.2`. Channels-last images are faster on
+    a CPU, as for `WideResNet`.
     """
 
     def __init__(self, depth: int, shape: Sequence[int], outputs: int, channels: int = 16) -> None:

@@ -48,7 +48,11 @@ def two_teachers(inputs: Tensor, teacher: Ensemble, first: int, second: int) -> 
 
 
 def _subnetwork(student: Subnetworks, number: int) -> nn.Module:
-    return merge(student, shares=[float(number == member) for member in range(student.members)]).eval()
+    return (
+        merge(student, shares=[float(number == member) for member in range(student.members)])
+        .eval()
+        .requires_grad_(False)
+    )
 
 
 def two_students(inputs: Tensor, student: nn.Module, shape: torch.Size, first: int, second: int) -> Pair | None:

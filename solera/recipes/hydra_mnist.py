@@ -265,8 +265,8 @@ PAGE = """# Hydra on MNIST
 {recipe.members} networks with hidden layers of 200 and 200 units, trained on {images} images for {recipe.epochs}
 epochs; students of the same shape, and Hydra with {recipe.members} heads of [100, 100, 10] on one body, grown from an
 EnD student; once at temperature 1 and once at 4, where members' small differences weigh more (tried after a first
-look at the results). Mean ± sample standard deviation over {recipe.repeats} students. The ensemble, the pre-processing and the
-shifts are ours, so compare orders, not digits. (The paper prints the Brier score less one.)
+look at the results). Mean ± sample standard deviation over {recipe.repeats} students. The ensemble, the
+pre-processing and the shifts are ours, so compare orders, not digits. (The paper prints the Brier score less one.)
 
 ## Test images
 

@@ -335,7 +335,8 @@ def quantize(source: str | Path, path: str | Path, example_inputs: Any) -> Quant
     before = Graph(source)
     path.parent.mkdir(parents=True, exist_ok=True)
     # unsigned: onnxruntime has no convolution with signed weights, and its products of them may saturate
-    quantize_dynamic(source, path, weight_type=QuantType.QUInt8)
+    with quietly():
+        quantize_dynamic(source, path, weight_type=QuantType.QUInt8)
     after, tensors = Graph(path), tensors_in(prepared(example_inputs))
     said, says = before(tensors), after(tensors)
     agreement = None

@@ -67,16 +67,15 @@ def random_inputs(student: Student, examples: int = 64) -> Any:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """The exporter speaks of packages that are not installed, and of its own deprecations."""
-    logger = logging.getLogger("torch.onnx")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+    """The exporters speak of packages that are not installed, of their own deprecations, and of tutorials."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        logging.disable(before)
 
 
 def trace(answers: Answers, tensors: list[Tensor], tokens: bool) -> torch.export.ExportedProgram:

@@ -1,6 +1,7 @@
 """Distillation: a student learns to stand in for its teacher."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from solera.core.batch import Batch, ManyBatches, tensors_in
 from solera.core.checks import require_finite
 from solera.methods.base import Method, require_family
+from solera.perturbations import Perturbation
 from solera.tasks import task_of
 from solera.teachers.base import Teacher
 from solera.training.loop import train
@@ -26,20 +28,28 @@ def distill(
     method: Method,
     training: Training = DEFAULTS,
     *,
+    perturbation: Perturbation | None = None,
     validation: Iterable[Batch] | None = None,
     folder: str | Path | None = None,
 ) -> Student:
     """Trains `model` to stand in for `teacher` and returns it ready to serve.
 
+    A `perturbation` moves every batch's inputs to where the live teacher's members differ, and asks them there.
     `validation` batches pick the best epoch (and stop early, with `training.patience`). With a `folder` the run can be
     killed at any moment: the same call goes on from there and ends in the same bits.
     """
+    if perturbation is not None:
+        perturbation.check(teacher)
     check(teacher, model, batches, method, training)
     if validation is not None:
         check(teacher, model, validation, method, training)
     student = method.student(model, teacher.members)
     with torch.no_grad():
         method.begin(student, teacher(next(iter(batches))))
+
+    def moved(batch: Batch, draw: torch.Generator) -> Batch:
+        assert perturbation is not None
+        return replace(batch, inputs=perturbation(batch.inputs, teacher, student, draw))
 
     def objective(output: Any, batch: Batch, progress: float) -> Tensor:
         with torch.no_grad():
@@ -49,7 +59,7 @@ def distill(
             return loss
         task = task_of(batch.target)
         labelled = task.labelled(batch.target, loss.ndim)
-        label_loss = -method.predict(output).log_prob(task.filled(batch.target))
+        label_loss = -method.predict_in_training(output).log_prob(task.filled(batch.target))
         return torch.where(labelled, (1 - training.label_weight) * loss + training.label_weight * label_loss, loss)
 
     train(
@@ -58,9 +68,10 @@ def distill(
         objective,
         training,
         groups=method.parameter_groups(student, training.lr, training.weight_decay),
+        prepare=None if perturbation is None else moved,
         validation=validation,
         folder=Path(folder) if folder else None,
-        identity=repr((teacher.fingerprints, method)),
+        identity=repr((teacher.fingerprints, method, *([] if perturbation is None else [perturbation]))),
         title=f"distil {type(method).__name__}",
     )
     return Student(method.finalize(student).eval(), method, getattr(teacher, "labels", None))

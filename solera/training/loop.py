@@ -15,13 +15,14 @@ from solera.core.batch import Batch, Batches, ManyBatches, in_order
 from solera.core.disk import fingerprint
 from solera.core.fused import compiled
 from solera.core.progress import progress as show_progress
-from solera.core.seeds import seed_everything, stream
+from solera.core.seeds import generator, seed_everything, stream
 from solera.training import checkpoint
 from solera.training.checkpoint import State
 from solera.training.engine import engine
 from solera.training.settings import Training
 
 Objective = Callable[[Any, Batch, float], Tensor]  # output, batch, progress -> one loss per element
+Prepare = Callable[[Batch, torch.Generator], Batch]  # what is trained on instead of this batch
 
 
 def train(
@@ -31,6 +32,7 @@ def train(
     training: Training,
     *,
     groups: Iterable[dict[str, Any]] | None = None,
+    prepare: Prepare | None = None,
     validation: Iterable[Batch] | None = None,
     folder: Path | None = None,
     identity: str = "",
@@ -38,6 +40,7 @@ def train(
 ) -> nn.Module:
     """Minimises the objective. With a folder, a killed run goes on from there and ends in the same bits.
 
+    `prepare` may put another batch in the place of one, by random numbers that its step alone decides.
     It goes on only if the settings, the network's first weights, the data and `identity` (what else the objective hangs
     on) are what they were.
     """
@@ -70,6 +73,9 @@ def train(
                 for group, peak in zip(optimizer.param_groups, peaks, strict=True):
                     group["lr"] = peak * rate(progress)
                 batch = batch.part(fabric.global_rank, fabric.world_size).to(fabric.device)
+                if prepare is not None:
+                    draw = generator(training.seed, "prepare", state.epoch, state.step, fabric.global_rank)
+                    batch = prepare(batch, draw)
                 optimizer.zero_grad()
                 loss = batch.average(objective(model(batch.inputs), batch, progress))
                 fabric.backward(loss)

@@ -1,7 +1,9 @@
 """Every student as one graph: traced, run by onnxruntime, and held against PyTorch and against 40 digits."""
 
 import json
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -304,3 +306,47 @@ def test_without_its_packages_the_extra_is_named(package, tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=r"pip install 'solera\[onnx\]'"):
         export(Student(MLP(5, 3), EnD()), tmp_path / "student.onnx", rows())
+
+
+def solera(*arguments, cwd):
+    program = str(Path(sys.executable).with_name("solera"))
+    return subprocess.run([program, *arguments], capture_output=True, text=True, cwd=cwd, timeout=300)
+
+
+def test_the_command_line_from_a_folder_to_a_graph(tmp_path):
+    student, inputs = trained("ProxyDirichlet")
+    student.save(tmp_path / "student")
+    np.save(tmp_path / "x.npy", inputs.numpy().astype(np.float64))
+    done = solera("export", "student", "student.onnx", "--inputs", "x.npy", "--int8", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for said in ("takes inputs [batch, 5]", "mean  largest error", "knowledge  largest error", "on 40 examples"):
+        assert said in done.stdout
+    for said in ("agreement  ", "knowledge  changed by", "student.int8.onnx: ", "latency  "):
+        assert said in done.stdout
+    agree(student, Graph(tmp_path / "student.onnx"), inputs)
+    assert Graph(tmp_path / "student.int8.onnx").labels == ["ant", "bee", "cat"]
+
+    done = solera("export", "student", "again.pt2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "compared with PyTorch on random numbers" in done.stdout
+    assert "README.md" in solera("inspect", "student", cwd=tmp_path).stdout
+
+
+def test_the_command_line_refuses_in_one_line(tmp_path):
+    Student(Tagger(), EnD()).save(tmp_path / "mine")
+    Student(MLP(5, 3, (8,)), EnD()).save(tmp_path / "student")
+    (tmp_path / "text.npy").write_text("text")
+    for arguments, message in (
+        (["mine", "a.onnx"], r"model=Tagger(...)"),
+        (["nowhere", "a.onnx"], "nowhere holds no student"),
+        (["student", "a.onnx", "--inputs", "none.npy"], "there is no file none.npy"),
+        (["student", "a.onnx", "--inputs", "text.npy"], "text.npy is not a .npy file of numbers"),
+        (["student", "a.pt2", "--int8"], "--int8 is for ONNX: name the file a.onnx"),
+        (["student", "a.bin"], "name it .onnx"),
+    ):
+        done = solera("export", *arguments, cwd=tmp_path)
+        assert done.returncode == 1
+        assert message in done.stderr
+        assert done.stderr.startswith("solera: ")
+        assert "Traceback" not in done.stderr

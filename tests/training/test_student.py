@@ -29,7 +29,7 @@ STUDENTS = {
     "regressor": (lambda: Student(MLP(4, 4, (8,), targets=1), NormalWishart()), (4,)),
     "ConvNet": (lambda: Student(ConvNet((1, 8, 8), 3, (4,), 8), EnD2()), (1, 8, 8)),
     "ResNet": (lambda: Student(ResNet(8, (1, 8, 8), 3, channels=4), EnD()), (1, 8, 8)),
-    "VGG": (lambda: Student(VGG(11, (1, 32, 32), 3), EnD()), (1, 32, 32)),
+    "VGG": (lambda: Student(VGG((1, 32, 32), 3, channels=2), EnD()), (1, 32, 32)),
     "WideResNet": (lambda: Student(WideResNet(10, 1, (1, 8, 8), 3), EnD()), (1, 8, 8)),
     "Heads of an MLP": (lambda: Student(grow(MLP(4, 3, (8,)), 3, 2), Hydra(head=2)), (4,)),
     "Heads of a ConvNet": (lambda: Student(grow(ConvNet((1, 8, 8), 3, (4,), 8), 3), Hydra()), (1, 8, 8)),
@@ -84,7 +84,7 @@ def test_a_network_of_the_users_own_is_asked_for_as_it_was_made(make, method, re
 class MLPOfMine(nn.Linear):
     """Has the name of a network of ours, below, and settings, but is none."""
 
-    settings: dict = {"in_features": 4}
+    settings = ()
 
 
 def test_a_name_alone_does_not_make_it_ours(tmp_path):
