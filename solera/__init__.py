@@ -13,13 +13,12 @@ if TYPE_CHECKING:
         EnD,
         EnD2,
         Hydra,
-        Labels,
         LatentBE,
         NormalWishart,
         PriorNetwork,
         ProxyDirichlet,
     )
-    from solera.teachers import Ensemble, TransferSet, capture, committee
+    from solera.teachers import Ensemble, Labels, TransferSet, capture, committee
     from solera.training import Distiller, Student, Training, distill, fit
 
 # Loaded on first use, so that `solera --help` need not wait for torch.
@@ -33,13 +32,12 @@ _HOMES = {
         "EnD",
         "EnD2",
         "Hydra",
-        "Labels",
         "LatentBE",
         "NormalWishart",
         "PriorNetwork",
         "ProxyDirichlet",
     ),
-    "teachers": ("Ensemble", "TransferSet", "capture", "committee"),
+    "teachers": ("Ensemble", "Labels", "TransferSet", "capture", "committee"),
     "training": ("Distiller", "Student", "Training", "distill", "fit"),
 }
 

@@ -22,7 +22,18 @@ LAYERS = [
     ["core"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-OPTIONAL = {"sklearn", "matplotlib", "lightgbm", "onnx", "onnxruntime", "transformers", "pyarrow", "pandas", "fastapi"}
+OPTIONAL = {
+    "sklearn",
+    "matplotlib",
+    "lightgbm",
+    "onnx",
+    "onnxruntime",
+    "onnxscript",
+    "transformers",
+    "pyarrow",
+    "pandas",
+    "fastapi",
+}
 
 
 def imports():

@@ -25,9 +25,9 @@ def export(
     """
     import numpy as np
 
-    from solera import Student
     from solera.serving import export as write
     from solera.serving import quantize, random_inputs
+    from solera.training import Student
 
     if int8 and file.suffix != ".onnx":
         raise ValueError(f"--int8 is for ONNX: name the file {file.with_suffix('.onnx').name}, not {file.name}")

@@ -5,7 +5,7 @@ from solera.distributions.categorical import Categorical
 from solera.distributions.dirichlet import Dirichlet
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
-from solera.distributions.mixture import Mixture
+from solera.distributions.mixture import Labelled, Mixture
 from solera.distributions.normal_wishart import NormalWishart
 from solera.distributions.summary import Mean, Moments, Spread, TopK, summarize, summarize_top
 
@@ -14,6 +14,7 @@ __all__ = [
     "Dirichlet",
     "Family",
     "Gaussian",
+    "Labelled",
     "Mean",
     "Mixture",
     "Moments",

@@ -1,10 +1,10 @@
 """Members that speak together: what an ensemble answers, live or remembered, and what Hydra's heads do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, TypeVar
 
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from solera.distributions.base import Targets
@@ -80,3 +80,10 @@ class Mixture(Targets, Generic[Members]):
     @cached_property
     def _heard(self) -> Members:
         return self.members if self.weights is None else self.members.heard(self.weights)
+
+
+@dataclass(frozen=True)
+class Labelled(Mixture[Categorical]):
+    """One member, certain of the label; where there is none, it is not known and the prediction even."""
+
+    known: Bool[Tensor, "*batch"] = field(kw_only=True)

@@ -8,7 +8,7 @@ from solera.methods.end2 import EnD2, end2_loss
 from solera.methods.hydra import Hydra, gaussian_hydra_loss, hydra_loss
 from solera.methods.latent_be import LatentBE, latent_be_loss
 from solera.methods.normal_wishart import NormalWishart, normal_wishart_loss
-from solera.methods.prior_network import Labels, PriorNetwork, prior_network_loss
+from solera.methods.prior_network import PriorNetwork, prior_network_loss
 from solera.methods.proxy_dirichlet import ProxyDirichlet, proxy_dirichlet_loss, proxy_precision
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "EnD",
     "EnD2",
     "Hydra",
-    "Labels",
     "LatentBE",
     "Method",
     "NormalWishart",

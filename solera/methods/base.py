@@ -4,11 +4,12 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from solera.core.batch import Batch
 from solera.distributions.base import Prediction, Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.gaussian import Gaussian
@@ -53,6 +54,8 @@ def one_to_one(
 class Method(ABC):
     """One way to turn M opinions into one student. Its fields are its hyper-parameters: a method is its own config."""
 
+    adaptive: ClassVar[bool] = False  # part of the loss follows the output and is held constant in its gradient
+
     def student(self, model: nn.Module, members: int) -> nn.Module:
         """`model`, given the head this method needs; default: as it is."""
         return model
@@ -67,6 +70,12 @@ class Method(ABC):
     @abstractmethod
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
         """One loss per batch element. `progress` runs from 0 to 1 over the training; 1 is the loss that counts."""
+
+    def batch_loss(
+        self, output: Tensor, targets: Targets, batch: Batch, progress: float = 1.0
+    ) -> Float[Tensor, "*batch"]:
+        """`loss`, of a method that must know which elements of the batch are padding; default: `loss`."""
+        return self.loss(output, targets, progress)
 
     @abstractmethod
     def predict(self, output: Tensor) -> Prediction:

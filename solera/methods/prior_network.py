@@ -1,17 +1,16 @@
 """Prior network: reverse KL to a sharp Dirichlet at the label, and to a flat one elsewhere (Malinin & Gales, 2019)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from solera.core.batch import UNLABELLED, Batch
+from solera.core.batch import UNLABELLED
 from solera.core.checks import require_labels, require_positive
 from solera.distributions.base import Targets
-from solera.distributions.categorical import Categorical
 from solera.distributions.dirichlet import Dirichlet
-from solera.distributions.mixture import Mixture
+from solera.distributions.mixture import Labelled
 from solera.methods.base import Method
 
 
@@ -34,45 +33,6 @@ def prior_network_loss(
     require_labels("labels", labels[known], logits.shape[-1])
     mean = torch.nn.functional.one_hot(labels.masked_fill(~known, 0), logits.shape[-1])
     return _reverse_kl(logits, mean, precision * known)
-
-
-@dataclass(frozen=True)
-class Labelled(Mixture[Categorical]):
-    """One member, certain of the label; where there is none, it is not known and the prediction even."""
-
-    known: Bool[Tensor, "*batch"] = field(kw_only=True)
-
-
-@dataclass(frozen=True)
-class Labels:
-    """A teacher of one member who knows the labels: for training without an ensemble.
-
-    `distill(Labels(classes=10), network, Batches(x, y, auxiliary=elsewhere), PriorNetwork())`.
-    """
-
-    classes: int
-    members: int = 1
-    live: bool = True  # a label stays what it is when its input is changed
-
-    @property
-    def fingerprints(self) -> list[str]:
-        """The labels themselves are part of the batches."""
-        return [f"labels of {self.classes} classes"]
-
-    def check(self, batch: Batch) -> None:
-        """Refuses batches without classes, or with others."""
-        if batch.target is None:
-            raise ValueError("these batches carry no labels to learn from: pass target, Batches(inputs, target)")
-        require_labels("labels", batch.target[batch.target != UNLABELLED], self.classes)
-
-    def __call__(self, batch: Batch) -> Labelled:
-        self.check(batch)
-        assert batch.target is not None
-        known = batch.target != UNLABELLED
-        label = torch.nn.functional.one_hot(batch.target.masked_fill(~known, 0), self.classes)
-        ruled_out = known.unsqueeze(-1) & (label == 0)
-        logits = torch.zeros(label.shape, device=label.device).masked_fill(ruled_out, -torch.inf)
-        return Labelled(Categorical(logits.unsqueeze(-2)), known=known)
 
 
 @dataclass(frozen=True)

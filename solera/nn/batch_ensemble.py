@@ -27,12 +27,12 @@ _rows: ContextVar[int] = ContextVar("rows", default=0)  # of the tiled batch, wh
 
 def _rows_of_each(inputs: Tensor, members: int) -> list[int]:
     """How many rows of the first axis are each member's; axes that the network has flattened into it do not disturb."""
-    if len(inputs) % (_rows.get() or members):
+    if inputs.shape[0] % (_rows.get() or members):  # not len: a graph with a free batch axis has none
         raise ValueError(
             f"a layer was given a tensor of shape {tuple(inputs.shape)}, whose first axis is not that of the batch, "
             f"{_rows.get()} rows of {members} members: keep the batch axis first in the network (batch_first=True)"
         )
-    return [len(inputs) // members] * members
+    return [inputs.shape[0] // members] * members
 
 
 def _factors(layer: Any) -> tuple[Tensor, Tensor]:
@@ -193,12 +193,12 @@ class Subnetworks(nn.Module):
         """`[*batch, M, K]`; inputs are whatever the network takes as its one argument."""
         alone = isinstance(inputs, Tensor) and inputs.ndim == 1 and inputs.is_floating_point()
         inputs = inputs.unsqueeze(0) if alone else inputs
-        before = _rows.set(self.members * len(tensors_in(inputs)[0]))
+        before = _rows.set(self.members * tensors_in(inputs)[0].shape[0])
         try:  # torch.cat, unlike repeat, keeps images channels-last
             outputs = self.network(map_tensors(lambda t: torch.cat([t] * self.members), inputs))
         finally:
             _rows.reset(before)
-        outputs = outputs.unflatten(0, (self.members, len(outputs) // self.members)).movedim(0, -2)
+        outputs = outputs.unflatten(0, (self.members, outputs.shape[0] // self.members)).movedim(0, -2)
         return outputs.squeeze(0) if alone else outputs
 
 

@@ -30,7 +30,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 def ask(teacher: Ensemble, number: int, inputs: Tensor) -> Float[Tensor, "*batch K"]:
     """One member's logits alone, from which a gradient leads back to the inputs."""
-    answer = teacher._ask(number, inputs)
+    answer = teacher.ask(number, inputs)
     if torch.is_grad_enabled() and not answer.requires_grad:
         raise ValueError(
             f"member {number} ({type(teacher.models[number]).__name__}) gives no gradient with respect to its inputs: "

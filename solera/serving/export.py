@@ -25,6 +25,7 @@ from solera.serving.trace import Answers, axes_of, prepared, quietly, trace
 from solera.training.card import Input, Preprocessing, input_names
 from solera.training.student import Student, outputs_of
 
+LEAST = 16  # rows of the largest batch that is compared: fewer examples are repeated
 TOLERANCE = 1e-5  # relative to max(1, |value|)
 _INT64, _FLOAT64, _FLOATS = 7, 11, (1, 10, 11, 16)  # ONNX's numbers of types: float32, float16, float64, bfloat16
 FORMATS = (".onnx", ".pt2")
@@ -257,7 +258,8 @@ def export(student: Student, path: str | Path, example_inputs: Any) -> Exported:
     names = known if len(known) == len(tensors) and not isinstance(example, dict) else input_names(example)
     answers = Answers(student, example, outputs).eval()
     count = prediction.mean.shape[1] if prediction.mean.ndim > 2 else 0
-    examples, enough = len(tensors[0]), [torch.cat([t] * 3) if len(t) < 3 else t for t in tensors]
+    examples, times = len(tensors[0]), -(-LEAST // len(tensors[0]))
+    enough = [torch.cat([t] * times) for t in tensors]
     with quietly():
         program = trace(answers, enough, all(t.ndim > 1 and t.shape[1] == count for t in tensors))
         axes = dict(zip(names, axes_of(program), strict=True))

@@ -79,21 +79,28 @@ def quietly() -> Iterator[None]:
 
 
 def trace(answers: Answers, tensors: list[Tensor], tokens: bool) -> torch.export.ExportedProgram:
-    """For any number of examples and, if the network allows it, of tokens; by two examples: torch takes 1 for fixed."""
-    short = [t[:2] for t in tensors]
-    batch = torch.export.Dim("batch")
-    axes: dict[int, Any] = {0: batch, **({1: torch.export.Dim("tokens")} if tokens else {})}
-    try:
-        return torch.export.export(answers, tuple(short), dynamic_shapes=(tuple(axes for _ in short),))
-    except Exception as error:  # torch.export has many kinds, none with a common parent
-        if tokens:
-            return trace(answers, tensors, False)
-        reason = str(error).strip().splitlines()
-        raise ValueError(
-            f"torch.export cannot trace this {type(answers.student.model).__name__} for any number of examples "
-            f"({' '.join(reason[:2])}): its forward must not depend on the values or the number of the examples "
-            "(tensor.shape[0], not len(tensor))"
-        ) from error
+    """For any number of examples and, if the network allows it, of tokens; by two examples: torch takes 1 for fixed.
+
+    What torch cannot prove for every number (that a view is contiguous, say) it may check at run time instead.
+    """
+    short, errors = [t[:2] for t in tensors], []
+    batch, token = torch.export.Dim("batch", min=1), torch.export.Dim("tokens", min=1)
+    for axes in ([{0: batch, 1: token}] if tokens else []) + [{0: batch}]:
+        for unproven in (False, True):
+            try:
+                return torch.export.export(
+                    answers,
+                    tuple(short),
+                    dynamic_shapes=(tuple(axes for _ in short),),
+                    prefer_deferred_runtime_asserts_over_guards=unproven,
+                )
+            except Exception as error:  # torch.export has many kinds, none with a common parent
+                errors.append(error)
+    reason = " ".join(str(errors[-1]).strip().splitlines()[:2])
+    raise ValueError(
+        f"torch.export cannot trace this {type(answers.student.model).__name__} for any number of examples ({reason}): "
+        "its forward must not depend on the values or the number of the examples (tensor.shape[0], not len(tensor))"
+    ) from errors[-1]
 
 
 def _sizes(program: torch.export.ExportedProgram) -> list[tuple[Any, ...]]:

@@ -5,11 +5,13 @@ from solera.teachers.capture import capture, verify
 from solera.teachers.codecs import DenseCodec, MeanCodec, TopKCodec
 from solera.teachers.committee import committee
 from solera.teachers.ensemble import Ensemble
+from solera.teachers.labels import Labels
 from solera.teachers.transfer_set import TransferSet
 
 __all__ = [
     "DenseCodec",
     "Ensemble",
+    "Labels",
     "MeanCodec",
     "Teacher",
     "TopKCodec",

@@ -115,7 +115,7 @@ class Ensemble(nn.Module):
         """A live teacher answers for anything but an example that every member was trained on."""
         member_weights(self.saw, batch.index)
 
-    def _ask(self, number: int, inputs: Any) -> Float[Tensor, "*batch outputs"]:
+    def ask(self, number: int, inputs: Any) -> Float[Tensor, "*batch outputs"]:
         """One member's logits, in the order of the labels; or its means and log-variances."""
         model, order = self.models[number], self._orders[number]
         answer, who = model(inputs), f"member {number} ({type(model).__name__})"
@@ -135,7 +135,7 @@ class Ensemble(nn.Module):
 
     def said(self, inputs: Any) -> Any:
         """What every member says, as a `Categorical` or `Gaussian` with member axis −2, whatever it was trained on."""
-        answers = [self._ask(number, inputs) for number in range(self.members)]
+        answers = [self.ask(number, inputs) for number in range(self.members)]
         return family_named(self.family).from_output(stack_members(answers))
 
     def forward(self, batch: Batch) -> Mixture:

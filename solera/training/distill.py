@@ -14,6 +14,7 @@ from solera.methods.base import Method, require_family
 from solera.perturbations import Perturbation
 from solera.tasks import task_of
 from solera.teachers.base import Teacher
+from solera.training.card import Notes, Preprocessing
 from solera.training.loop import train
 from solera.training.settings import Training
 from solera.training.student import Student
@@ -54,7 +55,7 @@ def distill(
     def objective(output: Any, batch: Batch, progress: float) -> Tensor:
         with torch.no_grad():
             targets = teacher(batch)
-        loss = method.loss(output, targets, progress)
+        loss = method.batch_loss(output, targets, batch, progress)
         if training.label_weight == 0 or batch.target is None:
             return loss
         task = task_of(batch.target)
@@ -74,7 +75,13 @@ def distill(
         identity=repr((teacher.fingerprints, method, *([] if perturbation is None else [perturbation]))),
         title=f"distil {type(method).__name__}",
     )
-    return Student(method.finalize(student).eval(), method, getattr(teacher, "labels", None))
+    return Student(
+        method.finalize(student).eval(),
+        method,
+        getattr(teacher, "labels", None),
+        Preprocessing.of(next(iter(batches)).inputs),
+        Notes(teachers=teacher.fingerprints),
+    )
 
 
 def check(teacher: Teacher, model: nn.Module, batches: Iterable[Batch], method: Method, training: Training) -> None:

@@ -8,8 +8,9 @@ import torch
 from solera import Batches, Training, distill
 from solera.core.batch import UNLABELLED, Batch
 from solera.distributions import Categorical, Dirichlet, Mixture
-from solera.methods import Labels, PriorNetwork, prior_network_loss
+from solera.methods import PriorNetwork, prior_network_loss
 from solera.nn import MLP
+from solera.teachers import Labels
 from solera.testing import check_teacher
 from tests import referee
 

@@ -11,12 +11,12 @@ from solera import Ensemble, capture
 from solera.core.batch import Batches
 from solera.core.seeds import generator
 from solera.distributions import Categorical
-from solera.methods import Labels
 from solera.nn import MLP, grow
 from solera.nn.batch_ensemble import branch
 from solera.perturbations import ODS, ConfODS, GaussianNoise, TDiv, TDivSDiv, diversity
 from solera.perturbations.base import normalized
 from solera.perturbations.diversity import random_pair
+from solera.teachers import Labels
 from tests.helpers import small_ensemble
 
 ALL = [GaussianNoise, ODS, ConfODS, TDiv, TDivSDiv]

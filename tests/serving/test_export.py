@@ -223,6 +223,25 @@ def test_names_units_and_labels_travel_inside(tmp_path):
     assert b"/solera/" not in path.read_bytes()  # torch writes down where its source files are
 
 
+class Recurrent(nn.Module):
+    """Unrolled by torch.export: it has as many tokens as the example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.pass_on, self.classify = nn.Embedding(20, 4), nn.LSTM(4, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, tokens):
+        return self.classify(self.pass_on(self.embed(tokens))[0])
+
+
+def test_a_network_that_fixes_its_tokens_is_exported_with_them(tmp_path):
+    student = Student(Recurrent(), ProxyDirichlet())
+    done = export(student, tmp_path / "student.onnx", tokens()[:2])
+    assert done.inputs == {"inputs": ("batch", 6)}
+    assert done.batch_sizes == (1, 2, 16)
+    agree(student, Graph(done.path), tokens())
+
+
 def test_inputs_that_will_not_do_are_refused(tmp_path):
     student = Student(MLP(5, 3, (8,)), EnD())
     with pytest.raises(

@@ -31,8 +31,8 @@ def taught():
 
 
 def test_an_ensemble_of_regressors_learns_mean_and_noise(taught):
-    x, y, ensemble = taught
-    x_test, y_test = wave(400, seed=1)
+    _x, _y, ensemble = taught
+    x_test, _y_test = wave(400, seed=1)
     said = ensemble.predict(x_test)
     assert (said.mean.squeeze(1) - 500 - 100 * torch.sin(2 * x_test).squeeze(1)).abs().mean() < 20
     assert said.data[x_test.squeeze(1) > 2].mean() > 3 * said.data[x_test.squeeze(1) < -2].mean()
