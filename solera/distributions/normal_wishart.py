@@ -11,9 +11,9 @@ from solera.core.special import digamma_remainder, lgamma_remainder
 from solera.distributions.base import SecondOrder
 from solera.distributions.gaussian import beside
 
-# A network says ln σ², ln κ and ln(ν − D − 1). Members that agree, or a single one, have no likeliest κ and ν: both
+# A network says −ln E[λ], ln κ and ln(ν − D − 1). Members that agree, or a single one, have no likeliest κ and ν: both
 # would grow without end. So these are bounded: each is the network's number near 0 and nears its cap only far out.
-LOG_VARIANCE_CAP = 40.0  # σ² from e^−40 to e^40: with members' own ln σ² in ±40, no loss overflows float32
+LOG_VARIANCE_CAP = 40.0  # 1/E[λ] from e^−40 to e^40: with members' own ln σ² in ±40, no loss overflows float32
 BELIEF_CAP = 16.0  # κ up to 9e6: members whose means differ by a three-thousandth of σ
 FREEDOM_CAP = 16.0
 FREEDOM_FLOOR = 5.0  # ν − D − 1 from 0.007: a smaller one would be lost beside D + 1 in float32
@@ -62,7 +62,11 @@ class NormalWishart(SecondOrder):
 
     @classmethod
     def from_output(cls, output: Float[Tensor, "*batch outputs"]) -> "NormalWishart":
-        """m, ln σ², ln κ and ln(ν − D − 1), the last three bounded by the caps above; in float32 at least."""
+        """m, −ln E[λ], ln κ and ln(ν − D − 1), the last three bounded by the caps above; in float32 at least.
+
+        A likelihood tells the mean of the precisions from their spread (ν) without mixing the two up, and σ² follows:
+        σ² = ν/(ν − D − 1)/E[λ]. Given σ² itself, a training can get lost where ν is least and σ² without end.
+        """
         size, odd = divmod(output.shape[-1] - 2, 2)
         if odd or size < 1:
             raise ValueError(
@@ -72,8 +76,10 @@ class NormalWishart(SecondOrder):
         output = output if output.dtype == torch.float64 else output.float()
         mean, log_variance, last = output.split([size, size, 2], -1)
         belief = _bounded(last[..., 0], BELIEF_CAP, BELIEF_CAP).exp()
-        freedom = _bounded(last[..., 1], FREEDOM_FLOOR, FREEDOM_CAP).exp() + (size + 1)
-        return cls(mean, _bounded(log_variance, LOG_VARIANCE_CAP, LOG_VARIANCE_CAP), belief, freedom)
+        excess = _bounded(last[..., 1], FREEDOM_FLOOR, FREEDOM_CAP).exp()
+        wider = ((size + 1) / excess).log1p().unsqueeze(-1)  # ln(ν/(ν − D − 1))
+        log_variance = _bounded(log_variance, LOG_VARIANCE_CAP, LOG_VARIANCE_CAP) + wider
+        return cls(mean, log_variance, belief, excess + (size + 1))
 
     @property
     def mean(self) -> Float[Tensor, "*batch D"]:

@@ -21,7 +21,8 @@ def require_family(method: "Method", targets: Targets) -> None:
     if targets.family != wanted:
         name = type(method).__name__
         fields = [field.name for field in dataclasses.fields(method)]
-        remedy = f"{name}(family={targets.family!r})" if "family" in fields else "another method (see docs/methods)"
+        other = {"categorical": "ProxyDirichlet, say", "gaussian": "NormalWishart, say"}[targets.family]
+        remedy = f"{name}(family={targets.family!r})" if "family" in fields else other
         what = {"categorical": "class probabilities", "gaussian": "means and variances of real targets"}
         raise ValueError(f"the teacher speaks of {what[targets.family]}, {name} of {what[wanted]}: use {remedy}")
 

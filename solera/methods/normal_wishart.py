@@ -96,7 +96,7 @@ class NormalWishart(Method):
         centre, level = ((share * t).sum(0) for t in (location, log_variance))
         spread = (share * (location - centre).square()).mean(-1).sum()
         belief = (level.exp().mean() / spread.clamp(min=torch.finfo(spread.dtype).tiny)).log().clamp(-5, 5)
-        begin_at(student, torch.cat([centre, level, belief.reshape(1), belief.new_zeros(1)]).float())
+        begin_at(student, torch.cat([centre, level, belief.reshape(1), belief.new_full((1,), 2.0)]).float())
 
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
         require_family(self, targets)

@@ -297,10 +297,11 @@ def test_outputs_are_bounded_and_never_without_slope(level, dtype):
     fields = (ours.location, ours.log_variance, ours.belief, ours.freedom)
     assert all(t.dtype == expected and t.isfinite().all() for t in fields)
     assert ours.location.item() == level
-    assert abs(ours.log_variance.item()) < LOG_VARIANCE_CAP
+    mean_precision = (ours.freedom / (ours.freedom - 2)).log() - ours.log_variance
+    assert abs(mean_precision.item()) < LOG_VARIANCE_CAP
     assert abs(ours.belief.log().item()) < BELIEF_CAP
     assert -FREEDOM_FLOOR < math.log(ours.freedom.item() - 2) < FREEDOM_CAP
-    logs = ours.log_variance.sum() + ours.belief.log() + (ours.freedom - 2).log()
+    logs = -mean_precision.sum() + ours.belief.log() + (ours.freedom - 2).log()
     (slope,) = torch.autograd.grad(logs, output)
     least = {40.0: 0.001, 6.0: 0.2, 0.0: 0.99}[abs(level)]
     assert (slope[1:] > least).all()
@@ -311,7 +312,8 @@ def test_outputs_near_nought_are_the_logarithms_themselves():
     output = torch.tensor([3.0, -2.0, 0.1, -0.2, 0.3, -0.1], dtype=torch.float64)
     ours = NormalWishart.from_output(output)
     torch.testing.assert_close(ours.location, output[:2])
-    torch.testing.assert_close(ours.log_variance, output[2:4], rtol=1e-4, atol=0)
+    wider = (ours.freedom / (ours.freedom - 3)).log()
+    torch.testing.assert_close(ours.log_variance, output[2:4] + wider, rtol=1e-4, atol=0)
     torch.testing.assert_close(ours.belief.log(), output[4], rtol=1e-3, atol=0)
     torch.testing.assert_close((ours.freedom - 3).log(), output[5], rtol=1e-3, atol=0)
     assert NormalWishart.outputs(2) == 6
