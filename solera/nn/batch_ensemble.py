@@ -25,7 +25,7 @@ _SHORT_CUTS = {nn.TransformerEncoder: "use_nested_tensor", nn.TransformerEncoder
 _rows: ContextVar[int] = ContextVar("rows", default=0)  # of the tiled batch, while a network runs
 
 
-def _rows_of_each(inputs: Tensor, members: int) -> list[int]:
+def _rows_of_each(inputs: Tensor, members: int) -> list[int | torch.SymInt]:
     """How many rows of the first axis are each member's; axes that the network has flattened into it do not disturb."""
     if inputs.shape[0] % (_rows.get() or members):  # not len: a graph with a free batch axis has none
         raise ValueError(

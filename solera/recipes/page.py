@@ -25,7 +25,7 @@ def spread(values: Sequence[float], digits: int = 2, scale: float = 1.0) -> str:
     return f"{numbers.mean():.{digits}f}{deviation}"
 
 
-def verdict(claim: str, held: bool) -> str:
+def verdict(claim: str, held: bool | np.bool_) -> str:
     """One bullet that says whether something came out as it should have."""
     return f"- **{'Held' if held else 'Not held'}**: {claim}"
 

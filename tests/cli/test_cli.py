@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from solera import Student
+from solera.cli.main import app
 from solera.cli.run import parse
 from solera.recipes import find, names
 from solera.recipes.digits import Digits
@@ -66,8 +68,8 @@ def test_ctrl_c_leaves_a_run_that_goes_on_and_says_so(tmp_path):
     ids=str,
 )
 def test_every_help_ends_with_an_example(arguments):
-    done = solera(*arguments, "--help")
-    assert done.returncode == 0
+    done = CliRunner().invoke(app, [*arguments, "--help"])
+    assert done.exit_code == 0
     last = " ".join(done.stdout.strip().split("\n\n")[-1].split())  # a line may end between the words
     assert "solera " in last
 

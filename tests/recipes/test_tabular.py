@@ -85,4 +85,4 @@ def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):
         **{f"{name}, {kind}": 2 for name in ("EnD", "Proxy") for kind in ("in sample", "out of fold")},
     }
     assert re.search(r"\| ensemble \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ \| 1.000 \|", page)
-    assert "solera run tabular sets=satellite folds=2 trees=5 repeats=2 hidden=16 steps=20 rows=3000" in page
+    assert "solera run tabular sets=satellite folds=2 trees=5 hidden=16 steps=20 rows=3000" in page

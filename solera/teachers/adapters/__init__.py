@@ -42,7 +42,8 @@ def is_model(model: Any) -> bool:
     """Whether `adapt` can make something of it."""
     if isinstance(model, (str, Path)):
         return str(model).endswith(".onnx")
-    return not isinstance(model, type) and (hasattr(model, "predict") or callable(model))
+    fitted = hasattr(model, "predict_proba") or hasattr(model, "predict")
+    return not isinstance(model, type) and (fitted or callable(model))
 
 
 def adapt(model: Any) -> nn.Module:
