@@ -203,6 +203,14 @@ def page(recipe: Uci, results: dict[str, list[dict[str, Any]]], work: Workspace)
             len(second) > len(results) / 2,
         ),
     ]
+    far = [name for name in results if mean(name, "ensemble", "NLL") > PAPER[name][0] + 0.2]
+    claims.append(
+        verdict(
+            "our ensembles come within 0.2 nats of the paper's NLL"
+            + (f": not on {', '.join(far)}; `steps={recipe.steps}` ends their training early" if far else ""),
+            not far,
+        )
+    )
     return PAGE.format(
         members=recipe.members,
         splits=recipe.splits,
