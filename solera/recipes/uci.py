@@ -56,7 +56,7 @@ class Uci(Recipe):
     sets: tuple[str, ...] = tuple(PAPER)
     splits: int = 3
     members: int = 10
-    steps: int = 4000  # at most, for an ensemble; a student takes as many as its ensemble did, 2,000 at least
+    steps: int = 4000  # at most, for an ensemble; a student takes as many as its ensemble did, half of these at least
 
     def __post_init__(self) -> None:
         for name in ("splits", "members", "steps"):
@@ -138,7 +138,7 @@ class Uci(Recipe):
         """Hydra grows from an EnD student of its own shape, as in the paper: heads of [10, 1] units on the body."""
         x, y = batches.all.inputs, batches.all.target
         assert y is not None
-        training = self._training(batches, epochs, least=2000)
+        training = self._training(batches, epochs, least=self.steps // 2)
         torch.manual_seed(stream(self.seed, "student"))
         network = self._network(name, x, y, method.outputs(1), head=(10,) if isinstance(method, Hydra) else ())
         if isinstance(method, Hydra):
