@@ -18,9 +18,8 @@ from torch.autograd.function import once_differentiable
 Kernel = Callable[..., tuple[Tensor, Tensor]]
 
 _CHUNK = 1 << 17  # elements: enough to outweigh the calls, few enough for the dozen temporaries to stay in the cache
-_OPTIONS: dict[str, Any] = {
-    "cpp.enable_floating_point_contract_flag": "fast"
-}  # multiply and add in one instruction: torch 2.7
+# multiply and add in one instruction: torch 2.7
+_OPTIONS: dict[str, Any] = {"cpp.enable_floating_point_contract_flag": "fast"}
 
 _compiling = False
 _uncompilable: set[Kernel] = set()

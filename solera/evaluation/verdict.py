@@ -31,6 +31,7 @@ from solera.tasks import Regression
 
 State = Literal["kept", "lost", "unclear", "none"]
 ACCURACY, RMSE_SHARE, ECE, COVERAGE, AUROC, PRR = 0.01, 0.05, 0.02, 0.05, 0.05, 0.05
+WORDS = {"kept": "kept", "lost": "lost", "unclear": "not surely kept"}
 OVERCONFIDENT, HOLDS = 0.05, 0.8
 RANKED, UNRANKED = 0.5, 0.3
 NOTHING = 1e-6  # of the total: less knowledge than that is rounding
@@ -110,7 +111,7 @@ def _judge_accuracy(
     margin = RMSE_SHARE * _number(result, ensemble, "RMSE") if real else ACCURACY
     worse = _worse(result, student, ensemble, metric, sign)
     states["accuracy"] = _kept(worse, margin)
-    what = {"kept": "kept", "lost": "lost", "unclear": "not surely kept"}[states["accuracy"]]
+    what = WORDS[states["accuracy"]]
     if worse is None:
         return
     if real:
@@ -128,7 +129,7 @@ def _judge_honesty(
     worse = _worse(result, student, ensemble, metric, -1)
     states["honesty"] = _kept(worse, margin)
     if worse is not None:
-        what = {"kept": "kept", "lost": "lost", "unclear": "not surely kept"}[states["honesty"]]
+        what = WORDS[states["honesty"]]
         sentences.append(f"Calibration is {what}: {metric} {_signed(worse, 100)} points from the ensemble.")
 
     def confident(name: str) -> bool:
@@ -173,7 +174,7 @@ def _judge_knowledge(
         states["knowledge"] = "kept"
     else:
         states["knowledge"] = "unclear"
-    what = {"kept": "kept", "lost": "lost", "unclear": "not surely kept"}[states["knowledge"]]
+    what = WORDS[states["knowledge"]]
     found = [f"AUROC on {name} {_signed(worse, -100)} points" for name, worse in sets.items() if worse is not None]
     sentences.append(
         f"Knowledge is {what}: it ranks inputs as the ensemble's does to ρ = {follows:.2f}"

@@ -1,9 +1,8 @@
 """Real targets, of one or several dimensions, in the units users gave."""
 
 import warnings
-from collections.abc import Iterator
-from functools import partial
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -19,6 +18,8 @@ from solera.distributions.normal_wishart import NormalWishart
 from solera.metrics.regression import crps_column, mixture_cdf, mixture_quantile
 from solera.metrics.student_t import crps_student_t_column, student_t_cdf, student_t_quantile
 from solera.tasks.base import Columns, Row, Task, as_columns, uncertainties
+
+Marginal = tuple[Callable[..., np.ndarray], Callable[[], np.ndarray], Callable[..., np.ndarray]]
 
 
 class Regression(Task):
@@ -57,7 +58,7 @@ class Regression(Task):
         mean = prediction.mean
         found = {"predicted": mean.squeeze(-1) if mean.shape[-1] == 1 else mean, **uncertainties(prediction)}
         each, shape = list(_marginals(prediction)), mean.shape[:-1]
-        widths = np.mean([quantile(0.95) - quantile(0.05) for _, quantile, _ in each], 0).reshape(shape)
+        widths = np.mean([width() for _, width, _ in each], 0).reshape(shape)
         if target is None:
             return {**as_columns(found), "width": widths}
         y = beside(target, mean)
@@ -105,8 +106,8 @@ def _numbers(values: Tensor) -> list[np.ndarray]:
     return list(np.moveaxis(values.double().cpu().numpy().reshape(-1, values.shape[-1]), -1, 0))
 
 
-def _marginals(prediction: Prediction) -> Iterator[tuple[Any, Any, Any]]:
-    """For each dimension: its distribution function, its quantiles, and the CRPS of each of a column of targets."""
+def _marginals(prediction: Prediction) -> Iterator[Marginal]:
+    """For each dimension: its distribution function, the width of its 90 % interval, and the CRPS of every target."""
     if isinstance(prediction, NormalWishart):
         (belief,), (freedom,) = (_numbers(t.unsqueeze(-1)) for t in (prediction.belief, prediction.freedom))
         size = prediction.mean.shape[-1]
@@ -115,7 +116,9 @@ def _marginals(prediction: Prediction) -> Iterator[tuple[Any, Any, Any]]:
             told = mean, np.sqrt(np.exp(log_variance) * wider), freedom - size + 1
             yield (
                 lambda y, told=told: student_t_cdf(y, *told),
-                lambda p, told=told: student_t_quantile(p, *told),
+                lambda told=told: (
+                    2 * (student_t_quantile(0.95, *told) - told[0])
+                ),  # the one half is as wide as the other
                 lambda y, told=told: crps_student_t_column(y, *told),
             )
         return
@@ -126,15 +129,13 @@ def _marginals(prediction: Prediction) -> Iterator[tuple[Any, Any, Any]]:
     else:
         raise TypeError(f"a {type(prediction).__name__} is no prediction of a real target")
     assert isinstance(members, Gaussian)
-    told_weights = None if weights is None else weights.double().cpu().numpy().reshape(-1, weights.shape[-1])
+    shares = None if weights is None else weights.double().cpu().numpy().reshape(-1, weights.shape[-1])
+    count = members.mean.shape[-2]
     for d in range(members.mean.shape[-1]):
-        mean, variance = (
-            t[..., d].double().cpu().numpy().reshape(-1, t.shape[-2]) for t in (members.mean, members.variance)
+        mean, variance = (t[..., d].double().cpu().numpy().reshape(-1, count) for t in (members.mean, members.variance))
+        told = mean, variance, shares
+        yield (
+            lambda y, told=told: mixture_cdf(y, *told),
+            lambda told=told: mixture_quantile(0.95, *told) - mixture_quantile(0.05, *told),
+            lambda y, told=told: crps_column(y, *told),
         )
-        yield tuple(
-            partial(_ask, ask, mean, variance, told_weights) for ask in (mixture_cdf, mixture_quantile, crps_column)
-        )  # type: ignore[misc]
-
-
-def _ask(ask: Any, mean: np.ndarray, variance: np.ndarray, weights: np.ndarray | None, value: Any) -> Any:
-    return ask(value, mean, variance, weights)

@@ -1,5 +1,6 @@
 """Regressors that give a number and no variance, as a teacher: their spread is knowledge, their residuals are noise."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,20 +51,12 @@ def committee(members: Any, inputs: Any, targets: Any, saw: Any = None) -> Ensem
     y = y if y.is_floating_point() else y.float()
     require_finite("targets", y)
     size = 1 if y.ndim == 1 else y.shape[-1]
-    alike = torch.ones(size)
-    if isinstance(members, (list, tuple)) and any(is_model(model) for model in members):
-
-        def make(noise: Tensor) -> Ensemble | Forecasts:
-            return Ensemble(members, saw=saw, family="gaussian", noise=noise)
-    else:
-
-        def make(noise: Tensor) -> Ensemble | Forecasts:
-            return Forecasts(members, len(y), noise=noise, saw=saw)
-
-    noise = residual_noise(make(alike), torch.as_tensor(inputs), y)
+    models = isinstance(members, (list, tuple)) and any(is_model(model) for model in members)
+    make = partial(Ensemble, members, family="gaussian") if models else partial(Forecasts, members, len(y))
+    noise = residual_noise(make(saw=saw, noise=torch.ones(size)), torch.as_tensor(inputs), y)
     numbers = ", ".join(f"{value:.4g}" for value in noise.sqrt().tolist())
     tell(
         f"the members give no variance: data uncertainty is the same for all inputs, a standard deviation of {numbers} "
         f"from the residuals of {len(y)} examples; knowledge is the members' spread"
     )
-    return make(noise)
+    return make(saw=saw, noise=noise)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from solera.core.batch import Batch, ManyBatches, tensors_in
 from solera.core.checks import require_finite
+from solera.distributions.base import Targets
 from solera.methods.base import Method, require_family
 from solera.perturbations import Perturbation
 from solera.tasks import task_of
@@ -41,12 +42,11 @@ def distill(
     """
     if perturbation is not None:
         perturbation.check(teacher)
-    check(teacher, model, batches, method, training)
+    first, said = check(teacher, model, batches, method, training)
     if validation is not None:
         check(teacher, model, validation, method, training)
     student = method.student(model, teacher.members)
-    with torch.no_grad():
-        method.begin(student, teacher(next(iter(batches))))
+    method.begin(student, said)
 
     def moved(batch: Batch, draw: torch.Generator) -> Batch:
         assert perturbation is not None
@@ -79,18 +79,21 @@ def distill(
         method.finalize(student).eval(),
         method,
         getattr(teacher, "labels", None),
-        Preprocessing.of(next(iter(batches)).inputs),
+        Preprocessing.of(first.inputs),
         Notes(teachers=teacher.fingerprints),
     )
 
 
-def check(teacher: Teacher, model: nn.Module, batches: Iterable[Batch], method: Method, training: Training) -> None:
-    """Everything that can be wrong with the data, before any work starts."""
-    size = None
+def check(
+    teacher: Teacher, model: nn.Module, batches: Iterable[Batch], method: Method, training: Training
+) -> tuple[Batch, Targets]:
+    """Everything that can be wrong with the data, before any work starts; returns the first batch and its targets."""
+    first, size = None, 0
     for batch in batches:
-        if size is None:
+        if first is None:
             with torch.no_grad():
                 targets, outputs = teacher(batch), model.eval()(batch.inputs).shape[-1]
+            first = batch, targets
             require_family(method, targets)
             size = targets.mean.shape[-1]
             if outputs != method.outputs(size):
@@ -108,5 +111,6 @@ def check(teacher: Teacher, model: nn.Module, batches: Iterable[Batch], method: 
             raise ValueError(
                 f"label_weight={training.label_weight} mixes in labels, but the batches carry none: pass target"
             )
-    if size is None:
+    if first is None:
         raise ValueError("there are no batches to distil on")
+    return first
