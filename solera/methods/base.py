@@ -10,8 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from solera.core.batch import Batch
+from solera.core.checks import require_positive
 from solera.distributions.base import Prediction, Targets
 from solera.distributions.categorical import Categorical
+from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
 
 
@@ -49,6 +51,13 @@ def one_to_one(
         return temperature**2 * teacher.kl(student).mean(-1)  # type: ignore[arg-type]
     each = teacher.heard(weights).kl(student.heard(weights))  # type: ignore[arg-type]
     return temperature**2 * (weights * each).sum(-1)
+
+
+def require_temperature(temperature: float, family: Family) -> None:
+    """A positive one for classes; Gaussians have none but 1."""
+    require_positive("temperature", temperature)
+    if family_named(family) is Gaussian and temperature != 1:
+        raise ValueError(f"Gaussians have no temperature, got {temperature}: pass temperature=1")
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,11 @@ from typing import Any, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from solera.core.checks import require_positive
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.mixture import Mixture
-from solera.methods.base import Method, one_to_one, require_family
+from solera.methods.base import Method, one_to_one, require_family, require_temperature
 from solera.nn.batch_ensemble import Norms, Subnetworks, branch
 
 
@@ -41,13 +40,11 @@ class BatchEnsemble(Method):
     seed: int = 0  # of the first factors
 
     def __post_init__(self) -> None:
-        require_positive("temperature", self.temperature)
+        require_temperature(self.temperature, self.family)
         if self.init not in ("normal", "signs"):
             raise ValueError(f"init must be 'normal' or 'signs', got {self.init!r}: for ones use LatentBE")
         if self.norms not in ("shared", "own"):
             raise ValueError(f"norms must be 'shared' or 'own', got {self.norms!r}")
-        if family_named(self.family) is not Categorical and self.temperature != 1:
-            raise ValueError(f"Gaussians have no temperature, got {self.temperature}: leave it at 1")
 
     def student(self, model: nn.Module, members: int) -> nn.Module:
         return branch(model, members, self.init, self.norms, self.seed)

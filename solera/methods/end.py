@@ -7,14 +7,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from solera.core.checks import require_positive
 from solera.core.fused import fused, row_sum
 from solera.distributions.base import Prediction, Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.summary import Mean, Moments, TopK
-from solera.methods.base import Method, require_family
+from solera.methods.base import Method, require_family, require_temperature
 
 
 def end_loss(
@@ -91,11 +90,9 @@ class EnD(Method):
     family: Family = "categorical"
 
     def __post_init__(self) -> None:
-        require_positive("temperature", self.temperature)
+        require_temperature(self.temperature, self.family)
         if self.tail not in ("event", "dropped"):
             raise ValueError(f"tail must be 'event' or 'dropped', got {self.tail!r}")
-        if family_named(self.family) is Gaussian and self.temperature != 1:
-            raise ValueError(f"Gaussians have no temperature, got {self.temperature}: leave it at 1")
 
     def outputs(self, size: int) -> int:
         return family_named(self.family).outputs(size)

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from solera.core.checks import require_positive
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
-from solera.methods.base import Method, one_to_one, require_family
+from solera.methods.base import Method, one_to_one, require_family, require_temperature
 from solera.nn.heads import grow
 
 
@@ -76,10 +75,7 @@ class Hydra(Method):
     family: Family = "categorical"
 
     def __post_init__(self) -> None:
-        require_positive("temperature", self.temperature)
-        family_named(self.family)
-        if self.family == "gaussian" and self.temperature != 1:
-            raise ValueError(f"Gaussians have no temperature, got {self.temperature}: leave it at 1")
+        require_temperature(self.temperature, self.family)
 
     def student(self, model: nn.Module, members: int) -> nn.Module:
         return grow(model, members, self.head)

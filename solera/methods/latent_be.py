@@ -7,12 +7,11 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from solera.core.checks import require_positive
 from solera.distributions.base import Prediction, Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.mixture import Mixture
-from solera.methods.base import Method, one_to_one, require_family
+from solera.methods.base import Method, one_to_one, require_family, require_temperature
 from solera.nn.batch_ensemble import Average, Subnetworks, branch, merge, require_mergeable
 
 
@@ -43,13 +42,11 @@ class LatentBE(Method):
     family: Family = "categorical"
 
     def __post_init__(self) -> None:
-        require_positive("temperature", self.temperature)
+        require_temperature(self.temperature, self.family)
         if self.average not in ("products", "factors"):
             raise ValueError(f"average must be 'products' or 'factors', got {self.average!r}")
         if self.weight_decay is not None and self.weight_decay < 0:
             raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
-        if family_named(self.family) is not Categorical and self.temperature != 1:
-            raise ValueError(f"Gaussians have no temperature, got {self.temperature}: pass temperature=1")
 
     def student(self, model: nn.Module, members: int) -> nn.Module:
         student = branch(model, members)
