@@ -46,8 +46,11 @@ $(STAMP): requirements.lock pyproject.toml
 # Rewrites requirements.lock: the tested versions of everything, extras and development tools included.
 lock:
 	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv; }
-	$(UV) pip compile pyproject.toml --all-extras --group dev --no-header --quiet --constraint requirements.in -o requirements.lock
-	sed -i 's/+cpu//' requirements.lock
+	@# the CPU build, by its local name, where there is one: the public build would lock gigabytes of CUDA packages
+	sed 's/^torch==[0-9.]*/&+cpu/' requirements.in > .lock-constraints
+	$(UV) pip compile pyproject.toml --all-extras --group dev --no-header --quiet --constraint .lock-constraints -o requirements.lock
+	@rm -f .lock-constraints
+	sed -i 's/+cpu//; s/.lock-constraints/requirements.in/' requirements.lock
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache
