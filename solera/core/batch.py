@@ -158,14 +158,40 @@ class Batches:
         return Batches(part.inputs, part.target, weight=part.weight, batch_size=self.batch_size, index=part.index)
 
 
-Augment = Callable[[Tensor, torch.Generator], Tensor]  # one example and its own random numbers -> what is seen of it
+Augment = Callable[[Tensor, torch.Generator], Tensor]  # examples and random numbers -> what is seen of them
+
+
+class Augmented:
+    """Fresh random views in every epoch, a batch at a time; examples keep their index.
+
+    So a live teacher is asked about what the student sees, while one that remembers answers for the plain example.
+    In order, unshuffled, the examples are dealt out plain.
+    """
+
+    def __init__(self, batches: Batches, augment: Augment, seed: int = 0) -> None:
+        self.batches, self.augment, self.seed = batches, augment, seed
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.batches)
+
+    def shuffled(self, seed: int, epoch: int = 0) -> Iterator[Batch]:
+        """Every example once, in an order and by random numbers that seeds and epoch alone decide."""
+        for step, batch in enumerate(self.batches.shuffled(seed, epoch)):
+            yield replace(batch, inputs=self.augment(batch.inputs, generator(self.seed, "augment", seed, epoch, step)))
+
+    def fingerprint(self) -> str:
+        """That of the plain examples."""
+        return self.batches.fingerprint()
 
 
 class Views:
     """Seeded augmentation: V views of every example, each always the same: remembered targets match them exactly.
 
-    View v of example i has index i·V + v and random numbers of its own. In order, all views are dealt out (to capture
-    them); shuffled, every example once per epoch, its views taking turns.
+    `augment` gets one example at a time. View v of example i has index i·V + v and random numbers of its own. In order,
+    all views are dealt out (to capture them); shuffled, every example once per epoch, its views taking turns.
     """
 
     def __init__(self, batches: Batches, augment: Augment, views: int, seed: int = 0) -> None:

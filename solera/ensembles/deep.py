@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from solera.core.batch import Batch, Batches
+from solera.core.batch import Augment, Augmented, Batch, Batches
 from solera.core.seeds import generator, stream
 from solera.ensembles.members import fresh, together
 from solera.nn.stacked import Stacked, stackable
@@ -51,18 +51,22 @@ def train_ensemble(
     *,
     folder: str | Path | None = None,
     stacked: bool | None = None,
+    augment: Augment | None = None,
 ) -> Ensemble:
     """Trains `members` networks from `make()`, each from its own initial weights and in its own order of the data.
 
     Small fully connected networks are trained together, as one stacked computation (`stacked` overrules that), others
-    one after another. With a folder, a killed run goes on where it was.
+    one after another. `augment` changes every batch at random as it is dealt out (see `Augmented`). With a folder, a
+    killed run goes on where it was.
     """
     if members < 1:
         raise ValueError(f"an ensemble needs at least one member, got members={members}")
     training, folder = training or Training(), Path(folder) if folder else None
     seeds = [stream(training.seed, "member", number) for number in range(members)]
     networks = fresh(make, batches, seeds)
-    if stackable(networks[0]) if stacked is None else stacked:
+    if stacked and augment is not None:
+        raise ValueError("augmented batches are not dealt to a stack of members: leave out stacked=True or augment")
+    if (stackable(networks[0]) and augment is None) if stacked is None else stacked:
         stack = Stacked(networks)
         deal = _MemberBatches(batches, seeds)
         title = f"train {members} members together"
@@ -73,5 +77,6 @@ def train_ensemble(
         for number, network in enumerate(networks):
             own = replace(training, seed=seeds[number])
             place = folder / f"member-{number}" if folder else None
-            fit(network, batches, own, folder=place, title=f"train member {number + 1} of {members}")
+            seen = batches if augment is None else Augmented(batches, augment, own.seed)
+            fit(network, seen, own, folder=place, title=f"train member {number + 1} of {members}")
     return together(networks, batches)

@@ -57,3 +57,50 @@ def rotated(images: Tensor, degrees: float) -> Tensor:
 def translated(images: Tensor, pixels: int) -> Tensor:
     """Moved to the right; what comes in from the left is black."""
     return torch.nn.functional.pad(images, (pixels, 0))[..., : images.shape[-1]]
+
+
+def colour(images: np.ndarray, side: int = 32) -> Tensor:
+    """Bytes `(N, H, W, 3)` as channels first in [0, 1], averaged over squares of pixels down to `side`."""
+    whole = torch.from_numpy(images).movedim(-1, 1).float() / 255
+    return torch.nn.functional.avg_pool2d(whole, images.shape[1] // side)
+
+
+def _full_cifar(folder: str, classes: int, part: str) -> list[Path]:
+    """The files of the full set's binary version, as its authors offer it, where they are all there."""
+    names = {
+        (10, "train"): [f"cifar-10-batches-bin/data_batch_{number}.bin" for number in range(1, 6)],
+        (10, "test"): ["cifar-10-batches-bin/test_batch.bin"],
+        (100, "train"): ["cifar-100-binary/train.bin"],
+        (100, "test"): ["cifar-100-binary/test.bin"],
+    }[classes, part]
+    paths = [Path(folder) / name for name in names]
+    return paths if all(path.is_file() for path in paths) else []
+
+
+CIFAR = {
+    (10, "train"): "images/cifar10_train20k.npz",
+    (10, "test"): "images/cifar10_test.npz",
+    (100, "train"): "images/cifar100_train20k.npz",
+    (100, "test"): "images/cifar100_test5k.npz",
+}
+
+
+def require_cifar(folder: str, classes: int) -> None:
+    """Says which file is not there, unless the full set is."""
+    require_files(
+        folder, [CIFAR[classes, part] for part in ("train", "test") if not _full_cifar(folder, classes, part)]
+    )
+
+
+def load_cifar(folder: str, classes: int, part: str) -> tuple[np.ndarray, np.ndarray]:
+    """CIFAR-10 or CIFAR-100, images `(N, 32, 32, 3)` and labels: the full set where it is there, else our part of it.
+
+    The full set is the binary version, unpacked in the folder: `cifar-10-batches-bin/` or `cifar-100-binary/`.
+    """
+    files = _full_cifar(folder, classes, part)
+    if not files:
+        return load_colour(folder, CIFAR[classes, part])
+    before = 1 if classes == 10 else 2  # bytes before an image: its class; of CIFAR-100 the coarse class first
+    rows = np.concatenate([np.fromfile(file, np.uint8) for file in files]).reshape(-1, before + 3 * 32 * 32)
+    images = rows[:, before:].reshape(-1, 3, 32, 32)
+    return np.ascontiguousarray(np.moveaxis(images, 1, -1)), rows[:, before - 1].astype(np.int64)

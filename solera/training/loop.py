@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from solera.core.batch import Batch, Batches, ManyBatches, in_order
+from solera.core.batch import Augmented, Batch, Batches, ManyBatches, in_order
 from solera.core.disk import fingerprint
 from solera.core.fused import compiled
 from solera.core.progress import progress as show_progress
@@ -50,7 +50,7 @@ def train(
     groups = groups or [
         {"params": list(network.parameters()), "lr": training.lr, "weight_decay": training.weight_decay}
     ]
-    optimizer = torch.optim.AdamW(groups)
+    optimizer = training.steps(list(groups))
     peaks, rate = [group["lr"] for group in optimizer.param_groups], training.rate()
     state, best, file = State(), dict[str, Tensor](), folder / "checkpoint.safetensors" if folder else None
     if file and file.exists():
@@ -105,7 +105,7 @@ def train(
 def _name(network: nn.Module, batches: ManyBatches, training: Training, identity: str) -> str:
     settings = {k: v for k, v in asdict(training).items() if k not in ("checkpoint_seconds", "compile")}
     start = fingerprint(dict(network.state_dict()), type(network).__name__)
-    data = batches.fingerprint() if isinstance(batches, Batches) else len(batches)
+    data = batches.fingerprint() if isinstance(batches, (Batches, Augmented)) else len(batches)
     return hashlib.sha256(repr((settings, start, data, identity)).encode()).hexdigest()
 
 

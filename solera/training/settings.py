@@ -1,7 +1,9 @@
 """How long, how fast, how often: the settings every training shares."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import torch
 
 from solera.core.checks import require_fraction, require_positive
 from solera.core.schedule import Schedule, constant, cosine, one_cycle
@@ -14,6 +16,8 @@ class Training:
     epochs: int = 30
     lr: float = 1e-3
     schedule: Literal["one_cycle", "cosine", "constant"] = "one_cycle"
+    warm_up: float = 0.3  # one_cycle: the share of the training in which the rate rises
+    optimizer: Literal["adamw", "sgd"] = "adamw"  # sgd: with Nesterov momentum of 0.9
     weight_decay: float = 0.0
     label_weight: float = 0.0  # distillation: the share of the loss that comes from true labels
     patience: int | None = None  # stop after this many epochs without a better validation loss
@@ -32,7 +36,18 @@ class Training:
             require_positive("patience", self.patience)
         if self.schedule not in ("one_cycle", "cosine", "constant"):
             raise ValueError(f"schedule must be 'one_cycle', 'cosine' or 'constant', got {self.schedule!r}")
+        if self.optimizer not in ("adamw", "sgd"):
+            raise ValueError(f"optimizer must be 'adamw' or 'sgd', got {self.optimizer!r}")
+        self.rate()
 
     def rate(self) -> Schedule:
         """The learning rate, as a factor of `lr`."""
-        return {"one_cycle": one_cycle, "cosine": cosine, "constant": constant}[self.schedule](1.0)
+        if self.schedule == "one_cycle":
+            return one_cycle(1.0, self.warm_up)
+        return {"cosine": cosine, "constant": constant}[self.schedule](1.0)
+
+    def steps(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        """What takes the steps, for these groups of parameters."""
+        if self.optimizer == "sgd":
+            return torch.optim.SGD(groups, lr=self.lr, momentum=0.9, nesterov=True)
+        return torch.optim.AdamW(groups, lr=self.lr)
