@@ -64,10 +64,11 @@ def confidence_ece(confidence: Values, correct: Values, bins: int = 15, weight: 
     check_bins(bins)
     layout, (confidences, corrects) = columns({"confidence": confidence, "correct": correct}, weight)
     certain = unit_interval(confidences, "confidence", layout)
-    weights = np.ones(len(certain)) if layout.weight is None else layout.weight
-    gap = weights * (zero_or_one(corrects, "correct", layout) - certain)
+    gap = zero_or_one(corrects, "correct", layout) - certain
+    if layout.weight is not None:
+        gap *= layout.weight
     gaps = np.bincount(_equal_width_bin(certain, bins), weights=gap, minlength=bins)
-    return float(np.abs(gaps).sum() / weights.sum())
+    return float(np.abs(gaps).sum() / (len(certain) if layout.weight is None else layout.weight.sum()))
 
 
 def adaptive_ece(confidence: Values, correct: Values, bins: int, weight: Values | None = None) -> float:

@@ -46,5 +46,5 @@ def prediction_rejection_ratio(uncertainty: Values, error: Values, weight: Value
         what = "there are no errors" if errors == 0 else "every example is an error"
         warnings.warn(f"the prediction rejection ratio is NaN: {what} among {count}", RuntimeWarning, stacklevel=2)
         return float("nan")
-    twice_area = int((np.diff(rejected) * (left[1:] + left[:-1])).sum())
+    twice_area = int(np.diff(rejected) @ (left[1:] + left[:-1]))
     return (count * errors - twice_area) / (errors * (count - errors))

@@ -32,7 +32,7 @@ def checked_blocks(probs: NDArray, name: str, layout: Elements) -> Iterator[tupl
     is several times faster. For the reader it is an array [rows, K] either way.
     """
     classes = probs.shape[-1]
-    step = max(1, min(2**15, 2**18 // classes))
+    step = max(1, min(2**13, 2**18 // classes))
     for start in range(0, len(probs), step):
         block = slice(start, start + step)
         rows = np.asfortranarray(probs[block]) if classes <= 32 else probs[block]
@@ -44,9 +44,8 @@ def check_labels(y: NDArray, classes: int, layout: Elements) -> NDArray[np.intp]
     """Class indices, whole numbers in 0 … K−1."""
     if y.dtype.kind not in "biu":
         raise ValueError(f"y has type {y.dtype}: pass whole class indices, for example y.astype(int)")
-    bad = (y < 0) | (y >= classes)
-    if bad.any():
-        at = bad.argmax()
+    if y.min() < 0 or y.max() >= classes:
+        at = ((y < 0) | (y >= classes)).argmax()
         raise ValueError(
             f"y[{layout.position(at)}] is {y[at]}, but there are {classes} classes: "
             f"labels must be 0 to {classes - 1}; give padding weight 0"
@@ -81,4 +80,4 @@ def top_class(rows: NDArray, y: NDArray) -> tuple[NDArray[np.float64], NDArray[n
     # argmax is slow over few classes. It is needed only where a maximum is shared; elsewhere p_y = max says the same.
     shared = np.count_nonzero(rows == top[:, None]) > len(top)
     correct = rows.argmax(-1) == y if shared else at_label(rows, y) == top
-    return np.minimum(top.astype(np.float64), 1.0), correct
+    return np.minimum(top, 1.0, dtype=np.float64), correct

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from solera.metrics.inputs import Elements, Values
 from solera.metrics.regression import Column, bisect, cells, check_level, require, standard
@@ -38,15 +39,28 @@ def _log_ratio(freedom: Column) -> Column:
     return np.where(freedom < 3, -length * slope, _log_half_step(freedom / 2) - _log_half_step(freedom - 0.5))
 
 
-def _centre(z: Column, freedom: Column) -> Column:
-    """P(|T| ≤ z), z ≥ 0, ν > 1: in t = √ν·sinh s the density is ∝ cosh(s)^−ν, smooth enough for one quadrature."""
-    decay = 40 / freedom
-    last = decay + np.log1p(np.sqrt(-np.expm1(-2 * decay)))  # cosh(last)^−ν = e^−40: what lies beyond does not count
-    s = np.arcsinh(z / np.sqrt(freedom))
+def _arc(log_cosh: Column) -> Column:
+    """The s ≥ 0 with ln cosh s = log_cosh."""
+    return log_cosh + np.log1p(np.sqrt(-np.expm1(-2 * log_cosh)))
+
+
+def _log_density(s: Column, freedom: Column) -> Column:
+    """Of s, where T = √ν·sinh s: ln Γ((ν+1)/2) − ln Γ(ν/2) − ½ ln π − ν ln cosh s."""
+    return _log_half_step(freedom / 2) - 0.5 * math.log(math.pi) - 0.5 * freedom * np.log1p(np.sinh(s) ** 2)
+
+
+def _inside(s: Column, freedom: Column, nodes: int = 64) -> Column:
+    """P(|T| ≤ √ν·sinh s), s ≥ 0, ν > 1: the density of s is ∝ cosh(s)^−ν, smooth enough for one quadrature."""
+    last = _arc(40 / freedom)  # cosh(last)^−ν = e^−40: what lies beyond does not count
     end = np.minimum(s, last)
-    log_peak = _log_half_step(freedom / 2) - 0.5 * math.log(math.pi)
-    inside = sum(w * np.exp(log_peak - 0.5 * freedom * np.log1p(np.sinh(x * end) ** 2)) for x, w in _quadrature(64))
-    return np.where(s < last, np.minimum(2 * end * inside, 1.0), 1.0)
+    peak = _log_density(np.zeros_like(s), freedom)
+    area = sum(w * np.exp(peak - 0.5 * freedom * np.log1p(np.sinh(x * end) ** 2)) for x, w in _quadrature(nodes))
+    return np.where(s < last, np.minimum(2 * end * area, 1.0), 1.0)
+
+
+def _centre(z: Column, freedom: Column) -> Column:
+    """P(|T| ≤ z), z ≥ 0, ν > 1."""
+    return _inside(np.arcsinh(z / np.sqrt(freedom)), freedom)
 
 
 def _checked(
@@ -100,11 +114,44 @@ def student_t_cdf(y: Values, mean: Values, scale: Values, freedom: Values) -> Co
     return (0.5 + 0.5 * np.sign(z) * _centre(np.abs(z), v)).reshape(layout.shape)
 
 
+def _halley(s: Column, freedom: Column, inside: float, nodes: int) -> tuple[Column, NDArray[np.bool_]]:
+    """One step of Halley's method towards P(|T| ≤ √ν·sinh s) = inside, and where it is small enough to be the last.
+
+    The density f of s is known, and f′/f = −ν tanh s. An error of δ times the length on which f changes becomes ~ δ³.
+    """
+    newton = 0.5 * (inside - _inside(s, freedom, nodes)) * np.exp(-_log_density(s, freedom))
+    bend = freedom * np.tanh(s)
+    step = newton / np.maximum(1 - 0.5 * newton * bend, 0.5)
+    better = np.where(np.isfinite(step), np.maximum(s + step, 0.5 * s), s)
+    return better, np.abs(step) * (1 + s * bend) <= 1e-5 * s
+
+
+def _guess(inside: float, freedom: Column) -> Column:
+    """Wallace's (1959) s from the normal quantile, or the end of the tail 2^ν·e^−νs ≥ cosh(s)^−ν if that is nearer."""
+    normal = float(torch.special.ndtri(torch.tensor(0.5 + 0.5 * inside, dtype=torch.float64)))
+    wallace = _arc((normal * (8 * freedom + 3) / (8 * freedom + 1)) ** 2 / (2 * freedom))
+    log_ratio = _log_density(np.zeros_like(freedom), freedom) + np.log(2 / (freedom * (1 - inside)))
+    return np.minimum(wallace, math.log(2) + log_ratio / freedom)
+
+
+def _quantile(inside: float, freedom: Column) -> Column:
+    """The z ≥ 0 with P(|T| ≤ z) = inside, by Halley's method, first on few nodes.
+
+    Where its last step is not small, the least float64 that reaches `inside`.
+    """
+    with np.errstate(all="ignore"):
+        s = _guess(inside, freedom)
+        for nodes in (16, 16, 64):
+            s, settled = _halley(s, freedom, inside, nodes)
+        z = np.sqrt(freedom) * np.sinh(s)
+    far = np.flatnonzero(~settled)
+    v = freedom[far]
+    z[far] = bisect(np.zeros_like(v), np.full_like(v, np.finfo(np.float64).max), lambda z: _centre(z, v) >= inside)
+    return z
+
+
 def student_t_quantile(p: float, mean: Values, scale: Values, freedom: Values) -> Column:
     """The x with F(x) = p of a Student-t with ν > 1 degrees of freedom, in the shape of mean."""
     check_level(p, "p")
     layout, (centre, s, v) = _checked(mean, scale, freedom, None)
-    inside = abs(2 * p - 1)
-    high = np.full_like(v, np.finfo(np.float64).max)
-    z = bisect(np.zeros_like(v), high, lambda z: _centre(z, v) >= inside)
-    return (centre + math.copysign(1, p - 0.5) * s * z).reshape(layout.shape)
+    return (centre + math.copysign(1, p - 0.5) * s * _quantile(abs(2 * p - 1), v)).reshape(layout.shape)

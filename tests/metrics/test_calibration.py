@@ -2,10 +2,13 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torchmetrics.functional.classification import binary_calibration_error
 
 from solera.metrics import accuracy, adaptive_ece, ece, nll, top_k_ece
+from solera.metrics.calibration import confidence_ece
 
 
 def predictions(seed, count, classes):
@@ -81,6 +84,27 @@ def test_ece_weights_are_repetitions():
     assert ece(probs, y, weight=repeats) == pytest.approx(
         ece(probs.repeat(repeats, axis=0), y.repeat(repeats)), abs=1e-14
     )
+
+
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 200), tied=st.booleans(), bins=st.integers(1, 20))
+def test_torchmetrics_agrees_away_from_the_edges(seed, count, tied, bins):
+    generator = np.random.default_rng(seed)
+    confidence, correct = generator.random(count), generator.random(count) < 0.6
+    if tied:
+        confidence = np.round(confidence, 1)
+    # At an edge the definitions differ: ours belongs to the bin below, theirs to the one above.
+    confidence[np.abs(confidence * bins - np.round(confidence * bins)) < 1e-9] = 0.5 / bins
+    theirs = binary_calibration_error(torch.tensor(confidence), torch.tensor(correct).long(), n_bins=bins, norm="l1")
+    assert confidence_ece(confidence, correct, bins) == pytest.approx(float(theirs), abs=1e-12)
+
+
+@given(seed=st.integers(0, 2**32 - 1), dtype=st.sampled_from([np.float32, np.float64]))
+def test_confidences_alone_say_the_same(seed, dtype):
+    probs, y = predictions(seed, 40, 3)
+    probs, weight = probs.astype(dtype), np.arange(40) % 3
+    columns = probs.max(-1), probs.argmax(-1) == y
+    assert confidence_ece(*columns) == pytest.approx(ece(probs, y), abs=1e-14)
+    assert confidence_ece(*columns, weight=weight) == pytest.approx(ece(probs, y, weight=weight), abs=1e-14)
 
 
 def adaptive_by_split(confidence, correct, bins):

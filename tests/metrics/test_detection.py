@@ -42,6 +42,49 @@ def test_aupr_and_fpr_by_thresholds(rows):
         assert fpr_at_tpr(score, positive, tpr) == pytest.approx(rates[0], abs=1e-15)
 
 
+EDGES = [-np.inf, -3.5, -1e-45, -0.0, 0.0, 1e-45, 1.0, float(np.nextafter(np.float32(1), np.float32(2))), np.inf]
+
+
+def share_of_pairs(score, positive):
+    """Every positive against every negative, ties by half, in whole numbers."""
+    high, low = score[positive][:, None], score[~positive]
+    return (2 * int((high > low).sum()) + int((high == low).sum())) / (2 * high.shape[0] * len(low))
+
+
+@given(
+    rows=st.lists(st.tuples(st.sampled_from(EDGES), st.booleans()), min_size=1, max_size=30),
+    dtype=st.sampled_from([np.float32, np.float64, np.longdouble, ">f4", ">f8"]),
+)
+def test_signs_zeros_and_infinities_of_every_type(rows, dtype):
+    score, positive = split([*rows, (-0.0, True), (0.0, False)])
+    score = score.astype(dtype)
+    assert auroc(score, positive) == share_of_pairs(score, positive)
+    finite = np.searchsorted(np.unique(score), score)  # ranks: scikit-learn refuses infinities
+    assert auroc(score, positive) == pytest.approx(roc_auc_score(positive, finite), abs=1e-14)
+    assert aupr(score, positive) == pytest.approx(average_precision_score(positive, finite), abs=1e-14)
+
+
+@given(
+    values=st.lists(st.tuples(st.sampled_from([0, 1, 2, 3]), st.booleans()), min_size=1, max_size=20),
+    largest=st.sampled_from([np.int8, np.uint8, np.int64, np.uint64]).map(np.iinfo),
+)
+def test_whole_numbers_that_no_float_tells_apart(values, largest):
+    below, positive = split([*values, (0, True), (0, False)])
+    score = np.array([largest.max - int(step) for step in below], dtype=largest.dtype)
+    assert auroc(score, positive) == share_of_pairs(score, positive)
+    if largest.min < 0:
+        assert auroc(-score, positive) == pytest.approx(1 - auroc(score, positive), abs=1e-15)
+
+
+def test_a_column_of_a_larger_array_is_read_as_it_is():
+    generator = np.random.default_rng(0)
+    table = generator.normal(size=(50, 3)).round(1)
+    positive = generator.random(50) < 0.4
+    kept = table.copy()
+    assert auroc(table[::-1, 1], positive) == share_of_pairs(table[::-1, 1], positive)
+    assert (table == kept).all()
+
+
 @pytest.mark.parametrize("levels", [None, 7])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_scikit_learn_agrees(levels, dtype):

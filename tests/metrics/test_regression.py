@@ -250,6 +250,27 @@ def test_student_t_cdf_and_quantile_are_scipys(seed):
     assert student_t_cdf(*shaped).shape == student_t_quantile(0.9, *shaped[1:]).shape == (4, 3)
 
 
+@pytest.mark.parametrize("p", [1e-12, 1e-6, 1e-3, 0.025, 0.4999999, 0.5, 0.6, 0.9, 0.999, 1 - 1e-9])
+def test_student_t_quantile_comes_back_as_its_probability(p):
+    freedom = np.concatenate([1 + np.geomspace(1e-15, 1e12, 150), [math.inf]])
+    zero, one = np.zeros_like(freedom), np.ones_like(freedom)
+    found = student_t_quantile(p, zero, one, freedom)
+    assert np.isfinite(found).all()
+    assert student_t_cdf(found, zero, one, freedom) == pytest.approx(np.full_like(freedom, p), abs=2e-15)
+    if 1e-3 <= p <= 0.999:  # further out an F that is right to 1e-15 says less about x
+        assert (np.diff(np.abs(found)) <= 1e-11 * np.abs(found[1:])).all()  # lighter tails, nearer quantiles
+        assert found[-1] == pytest.approx(stats.norm.ppf(p), rel=1e-12, abs=1e-15)
+        assert found[0] == pytest.approx(math.tan(math.pi * (p - 0.5)), rel=1e-11, abs=1e-15)
+
+
+@given(st.floats(1e-3, 0.999), st.floats(1.0001, 1e4))
+@settings(deadline=None)
+def test_student_t_quantile_is_scipys(p, freedom):
+    assert student_t_quantile(p, [0.0], [1.0], [freedom]) == pytest.approx(
+        stats.t.ppf(p, freedom), rel=1e-10, abs=1e-13
+    )
+
+
 @pytest.mark.parametrize("freedom", [1.0, 0.5, 0.0, -3.0, -math.inf])
 def test_one_degree_of_freedom_is_too_few(freedom):
     for call in (

@@ -56,6 +56,20 @@ def test_ties_are_the_mean_over_all_orders_of_the_block():
     assert left == pytest.approx(np.mean(curves, 0) / 6)
 
 
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from([-math.inf, -2.0, -0.0, 0.0, 1.5, math.inf]), st.booleans()), min_size=1, max_size=15
+    ),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+def test_curve_rejects_blocks_from_the_top(rows, dtype):
+    uncertainty, error = split(rows)
+    shared = np.array([error[uncertainty == u].mean() for u in uncertainty])
+    expected = errors_left(shared[np.argsort(-uncertainty, kind="stable")])
+    _, left = rejection_curve(uncertainty.astype(dtype), error)
+    assert left == pytest.approx(expected / len(rows), abs=1e-14)
+
+
 def test_oracle_perverse_and_useless_orders():
     error = torch.tensor([1, 1, 0, 0, 0])
     assert prediction_rejection_ratio(error.float(), error) == 1.0
