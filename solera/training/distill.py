@@ -16,7 +16,7 @@ from solera.perturbations import Perturbation
 from solera.tasks import task_of
 from solera.teachers.base import Teacher
 from solera.training.card import Notes, Preprocessing
-from solera.training.loop import train
+from solera.training.loop import Watch, train
 from solera.training.settings import Training
 from solera.training.student import Student
 
@@ -32,12 +32,14 @@ def distill(
     *,
     perturbation: Perturbation | None = None,
     validation: Iterable[Batch] | None = None,
+    watch: Watch | None = None,
     folder: str | Path | None = None,
 ) -> Student:
     """Trains `model` to stand in for `teacher` and returns it ready to serve.
 
     A `perturbation` moves every batch's inputs to where the live teacher's members differ, and asks them there.
-    `validation` batches pick the best epoch (and stop early, with `training.patience`). With a `folder` the run can be
+    `validation` batches pick the best epoch (and stop early, with `training.patience`). `watch(epoch, network)` is
+    called after every epoch, with the network as it is in training: subnetworks, heads. With a `folder` the run can be
     killed at any moment: the same call goes on from there and ends in the same bits.
     """
     if perturbation is not None:
@@ -71,6 +73,7 @@ def distill(
         groups=method.parameter_groups(student, training.lr, training.weight_decay),
         prepare=None if perturbation is None else moved,
         validation=validation,
+        watch=watch,
         folder=Path(folder) if folder else None,
         identity=repr((teacher.fingerprints, method, *([] if perturbation is None else [perturbation]))),
         title=f"distil {type(method).__name__}",

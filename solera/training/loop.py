@@ -23,6 +23,7 @@ from solera.training.settings import Training
 
 Objective = Callable[[Any, Batch, float], Tensor]  # output, batch, progress -> one loss per element
 Prepare = Callable[[Batch, torch.Generator], Batch]  # what is trained on instead of this batch
+Watch = Callable[[int, nn.Module], None]  # is shown the network after each epoch, by its number
 
 
 def train(
@@ -34,6 +35,7 @@ def train(
     groups: Iterable[dict[str, Any]] | None = None,
     prepare: Prepare | None = None,
     validation: Iterable[Batch] | None = None,
+    watch: Watch | None = None,
     folder: Path | None = None,
     identity: str = "",
     title: str = "train",
@@ -92,6 +94,8 @@ def train(
                     best = {k: v.detach().clone() for k, v in network.state_dict().items()}
                 late = training.patience is not None and state.epoch - state.best_epoch >= training.patience
                 state.finished = late
+            if watch is not None:
+                watch(state.epoch, network.eval())
             state.history.append(record)
             state.epoch, state.step, state.loss = state.epoch + 1, 0, 0.0
             if state.finished or state.epoch == training.epochs or time.monotonic() - saved > 1.0:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solera import Batch, Batches, capture
-from solera.core.batch import Views
+from solera.core.batch import Augmented, Views
 from tests.helpers import small_batches, small_ensemble
 
 
@@ -67,3 +67,15 @@ def test_views_do_not_depend_on_the_batch():
     assert torch.equal(inputs[0][index[0].argsort()], inputs[1][index[1].argsort()])
     with pytest.raises(ValueError, match="at least one view"):
         Views(small_batches(), jitter, views=0)
+
+
+def test_augmented_batches_are_fresh_in_every_epoch_and_the_same_again():
+    plain = small_batches(batch_size=7)
+    seen = Augmented(plain, jitter, seed=1)
+    epochs = [torch.cat([batch.inputs for batch in seen.shuffled(3, epoch)]) for epoch in (0, 1, 0)]
+    order = torch.cat([batch.index for batch in seen.shuffled(3, 0)])
+    torch.testing.assert_close(epochs[0], epochs[2], rtol=0, atol=0)
+    assert not torch.equal(epochs[0][order.argsort()], epochs[1])
+    moved = epochs[0] - plain.all.inputs[order]
+    assert len(moved.flatten().unique()) > 0.9 * moved.numel()  # every example by random numbers of its own
+    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(seen, plain, strict=True))  # in order: as they are

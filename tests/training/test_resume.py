@@ -19,13 +19,22 @@ from tests.helpers import small_batches, small_ensemble
 SCRIPT = """
 import sys, time, torch
 from solera import EnD2, Training, distill, train_ensemble
+from solera.core.batch import Augmented
 from solera.nn import MLP
 from tests.helpers import small_batches
 batches = small_batches(examples=96)
-training = Training(epochs=6, checkpoint_seconds=0.0)
+augmented = sys.argv[2] == "augmented, by SGD"
+training = Training(epochs=6, checkpoint_seconds=0.0, optimizer="sgd" if augmented else "adamw")
 stacked = sys.argv[2] == "stacked"
+jitter = lambda x, random: x + torch.randn(x.shape, generator=random)
 ensemble = train_ensemble(
-    lambda: MLP(4, 3, (8,), dropout=0.2), batches, 3, training, folder=sys.argv[1] + "/ensemble", stacked=stacked
+    lambda: MLP(4, 3, (8,), dropout=0.2),
+    batches,
+    3,
+    training,
+    folder=sys.argv[1] + "/ensemble",
+    stacked=stacked,
+    augment=jitter if augmented else None,
 )
 train, held = batches.split(0.25)
 torch.manual_seed(5)
@@ -34,6 +43,7 @@ class Slow(MLP):
         time.sleep(0.01)
         return super().forward(x)
 student = Slow(4, 3, (8,), dropout=0.2)
+train = Augmented(train, jitter) if augmented else train
 distill(ensemble, student, train, EnD2(), training, validation=held, folder=sys.argv[1] + "/student").save(sys.argv[1])
 """
 
@@ -44,7 +54,7 @@ def start(folder, mode):
     return subprocess.Popen(command, cwd=root, env={**os.environ, "PYTHONPATH": "."})
 
 
-@pytest.mark.parametrize("mode", ["stacked", "one by one"])
+@pytest.mark.parametrize("mode", ["stacked", "one by one", "augmented, by SGD"])
 def test_a_killed_run_ends_in_the_same_bits(tmp_path, mode):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert start(whole, mode).wait() == 0

@@ -1,0 +1,270 @@
+"""Between two subnetworks: is there a barrier, and what do perturbations do to their diversity?"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from solera import metrics
+from solera.core.batch import Augmented, Batches
+from solera.core.seeds import generator, stream
+from solera.distributions.categorical import Categorical
+from solera.ensembles import train_ensemble
+from solera.methods import BatchEnsemble
+from solera.nn.batch_ensemble import merge
+from solera.perturbations import ConfODS, TDivSDiv, diversity
+from solera.recipes.base import Workspace
+from solera.recipes.data import colour, load_cifar, require_cifar
+from solera.recipes.latentbe_cifar10 import Scale, Subnetworks, Way
+from solera.recipes.latentbe_cifar100 import LatentbeCifar100
+from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
+from solera.teachers import Ensemble
+from solera.training import distill
+
+PLACES = tuple(round(-0.5 + 0.1 * step, 1) for step in range(21))  # on the line; 0 and 1 are the subnetworks
+WAYS = {
+    "BE": Way(BatchEnsemble(temperature=4.0)),
+    "LatentBE": Way(Subnetworks()),
+    "LatentBE + ConfODS": Way(Subnetworks(), ConfODS(temperature=4.0)),
+    "LatentBE + TDiv−SDiv": Way(Subnetworks(), TDivSDiv()),
+}
+CURVES = {
+    "diversity, training": "subnetworks' diversity, training images",
+    "diversity, test": "subnetworks' diversity, test images",
+    "NLL": "test NLL of the merged network",
+    "teachers": "change of the teachers' diversity by the perturbation",
+    "students": "change of the subnetworks' diversity by the perturbation",
+}
+Line = dict[str, list[float]]  # metric -> one number for each place
+Epochs = list[dict[str, float]]
+Found = dict[str, list[dict[str, Any]]]  # student -> one for each repeat: its line and its epochs
+
+
+@dataclass(frozen=True)
+class Subspace(LatentbeCifar100):
+    """Error and NLL along the line between two subnetworks (the weight-averaging paper's Figure 2), on CIFAR-100.
+
+    BatchEnsemble against LatentBE, students of two networks; and diversity during the training, with and without
+    perturbed inputs (Figures 3 and 4). scale=quick takes minutes, laptop about half an hour; paper is for a GPU.
+    """
+
+    name: ClassVar[str] = "subspace"
+    scales: ClassVar[dict[str, Scale]] = {
+        "quick": Scale(10, 1, 16, 1_000, 500, 4, 0.3, 2, 500),
+        "laptop": Scale(10, 1, 16, 6_000, 2_000, 8, 0.3, 3, 1_000),
+        "paper": Scale(28, 4, 32, 0, 5_000, 200, 0.025, 4, 0),
+    }
+
+    def run(self, work: Workspace) -> str:
+        require_cifar(self.data, self.classes)
+        pyplot()
+        found: Found = {name: [] for name in WAYS}
+        for repeat in range(self.at.repeats):
+            for name, numbers in self._lines(repeat, work).items():
+                found[name].append(numbers)
+        draw(found, work)
+        return page(self, found, work)
+
+    def _lines(self, repeat: int, work: Workspace) -> dict[str, dict[str, Any]]:
+        x, y, *_ = self.parts()
+        images, labels = load_cifar(self.data, self.classes, "test")
+        count = self.at.corrupted or len(images)
+        x_test, y_test = colour(images[:count], self.at.side), torch.from_numpy(labels[:count])
+        seed, folder = stream(self.seed, "repeat", repeat), work.folder / f"repeat-{repeat}"
+        work.say(f"{repeat + 1} of {self.at.repeats}: training 2 networks on {len(x)} images")
+        batches = Batches(x, y, batch_size=128)
+        ensemble = train_ensemble(
+            self.network, batches, 2, self.training(seed), folder=folder / "ensemble", augment=self.augment
+        )
+        found: dict[str, dict[str, Any]] = {}
+        for name, way in WAYS.items():
+            work.say(f"{repeat + 1} of {self.at.repeats}: distilling {name}")
+
+            def watch(epoch: int, student: Any, name: str = name, way: Way = way) -> None:
+                look = (x[:count], x_test, y_test)
+                work.remember(f"{repeat} {name} epoch {epoch}", lambda: diversities(student, ensemble, way, *look))
+
+            student = self._followed(ensemble, batches, way, seed, folder / name, watch)
+            line = work.remember(
+                f"{repeat} {name} line", lambda student=student: along(student, x[:count], y[:count], x_test, y_test)
+            )
+            epochs = [work.remember(f"{repeat} {name} epoch {n}", dict) for n in range(self.at.epochs)]
+            found[name] = {"line": line, "epochs": epochs}
+        return found
+
+    def _followed(
+        self, ensemble: Ensemble, batches: Batches, way: Way, seed: int, folder: Path, watch: Any
+    ) -> torch.nn.Module:
+        torch.manual_seed(stream(seed, "student"))
+        seen = Augmented(batches, self.augment, seed)
+        training = self.training(stream(seed, "distil"))
+        return distill(
+            ensemble,
+            self.network(),
+            seen,
+            way.method,
+            training,
+            perturbation=way.perturbation,
+            watch=watch,
+            folder=folder,
+        ).model
+
+
+@torch.no_grad()
+def along(student: Any, x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor) -> Line:
+    """Error on training images, error and NLL on test images, for networks (1 − t)·first + t·second (eq. 15)."""
+    found: Line = {"training error": [], "test error": [], "NLL": []}
+    for t in PLACES:
+        network = merge(student, shares=(1 - t, t)).eval()
+        seen, new = (Categorical(network(images)) for images in (x, x_test))
+        found["training error"].append(100 - 100 * metrics.accuracy(seen.mean.numpy(), y.numpy()))
+        found["test error"].append(100 - 100 * metrics.accuracy(new.mean.numpy(), y_test.numpy()))
+        found["NLL"].append(float(-new.log_prob(y_test).double().mean()))
+    return found
+
+
+def diversities(
+    student: Any, ensemble: Ensemble, way: Way, x: Tensor, x_test: Tensor, y_test: Tensor
+) -> dict[str, float]:
+    """Of subnetworks, and what the perturbation changes in theirs and the teachers' (eq. 6, 16 and 17)."""
+
+    def apart(model: Any, images: Tensor) -> float:
+        with torch.no_grad():
+            return float(diversity(model(images)).double().mean())
+
+    def teachers(images: Tensor) -> Tensor:
+        return torch.stack([ensemble.ask(number, images) for number in range(ensemble.members)], -2)
+
+    found = {"diversity, training": apart(student, x), "diversity, test": apart(student, x_test)}
+    with torch.no_grad():
+        merged = Categorical(merge(student).eval()(x_test))
+        found["NLL"] = float(-merged.log_prob(y_test).double().mean())
+    if way.perturbation is not None:
+        moved = way.perturbation(x, ensemble, student, generator(0, "look"))
+        found["teachers"] = apart(teachers, moved) - apart(teachers, x)
+        found["students"] = apart(student, moved) - found["diversity, training"]
+    return found
+
+
+def barrier(line: Line, metric: str) -> float:
+    """How far the middle lies above the mean of the two ends."""
+    values = dict(zip(PLACES, line[metric], strict=True))
+    return values[0.5] - (values[0.0] + values[1.0]) / 2
+
+
+def page(recipe: Subspace, found: Found, work: Workspace) -> str:
+    """Ends, middle and barrier; what held."""
+
+    def at(name: str, metric: str, place: float) -> str:
+        return spread([runs["line"][metric][PLACES.index(place)] for runs in found[name]], 2)
+
+    rows = [
+        [
+            name,
+            f"{at(name, 'test error', 0.0)} / {at(name, 'test error', 0.5)} / {at(name, 'test error', 1.0)}",
+            f"{at(name, 'NLL', 0.0)} / {at(name, 'NLL', 0.5)} / {at(name, 'NLL', 1.0)}",
+            spread([barrier(runs["line"], "test error") for runs in found[name]], 2),
+            spread([barrier(runs["line"], "NLL") for runs in found[name]], 3),
+        ]
+        for name in WAYS
+    ]
+
+    def last(name: str, key: str) -> list[float]:
+        return [runs["epochs"][-1][key] for runs in found[name]]
+
+    def mean(name: str, key: str) -> float:
+        return float(np.mean([epoch[key] for runs in found[name] for epoch in runs["epochs"]]))
+
+    hurdles = {name: [barrier(runs["line"], "NLL") for runs in found[name]] for name in ("BE", "LatentBE")}
+    ours, plain = "LatentBE + TDiv−SDiv", "LatentBE"
+    held = [
+        verdict(
+            f"BatchEnsemble has a barrier in test NLL: {spread(hurdles['BE'], 3)} above its ends",
+            min(hurdles["BE"]) > 0,
+        ),
+        verdict(
+            f"LatentBE has none: the middle lies {spread(hurdles['LatentBE'], 3)} above its ends",
+            np.mean(hurdles["LatentBE"]) <= 0,
+        ),
+        verdict(
+            f"TDiv−SDiv makes the subnetworks more diverse on test images at the end: "
+            f"{spread(last(ours, 'diversity, test'), 4)} against {spread(last(plain, 'diversity, test'), 4)}",
+            np.mean(last(ours, "diversity, test")) > np.mean(last(plain, "diversity, test")),
+        ),
+        verdict(
+            f"TDiv−SDiv raises the teachers' diversity ({mean(ours, 'teachers'):+.4f} over the training) and lowers "
+            f"the subnetworks' ({mean(ours, 'students'):+.4f})",
+            mean(ours, "teachers") > 0 > mean(ours, "students"),
+        ),
+        verdict(
+            f"ConfODS moves the subnetworks' diversity less than TDiv−SDiv does "
+            f"({mean('LatentBE + ConfODS', 'students'):+.4f})",
+            abs(mean("LatentBE + ConfODS", "students")) < abs(mean(ours, "students")),
+        ),
+    ]
+    return PAGE.format(
+        recipe=recipe,
+        at=recipe.at,
+        images=f"{recipe.at.images:,}" if recipe.at.images else "all",
+        count=f"{recipe.at.corrupted:,}" if recipe.at.corrupted else "all",
+        rows=table(
+            ["student", "test error %, t = 0 / ½ / 1", "test NLL, t = 0 / ½ / 1", "barrier, error", "barrier, NLL"],
+            rows,
+        ),
+        claims="\n".join(held),
+        origin=origin(recipe, "subspace", work),
+    )
+
+
+def draw(found: Found, work: Workspace) -> None:
+    """The line above, the training below."""
+    figure, panels = pyplot().subplots(2, 5, figsize=(19, 7.2), layout="constrained")
+    for axes, metric in zip(panels[0], ("training error", "test error", "NLL"), strict=False):
+        for name in ("BE", "LatentBE"):
+            lines = np.array([runs["line"][metric] for runs in found[name]])
+            colour_of = f"C{list(WAYS).index(name)}"
+            axes.fill_between(PLACES, lines.min(0), lines.max(0), color=colour_of, alpha=0.15, linewidth=0)
+            axes.plot(PLACES, lines.mean(0), color=colour_of, marker="o", markersize=3, label=name)
+        for place in (0, 1):
+            axes.axvline(place, color="0.7", linewidth=0.8, linestyle=":")
+        title = "test NLL" if metric == "NLL" else f"{metric}, %"
+        axes.set(title=title, xlabel="t: 0 and 1 are the subnetworks")
+    panels[0, 0].legend(frameon=False)
+    for axes in panels[0, 3:]:
+        axes.axis("off")
+    for axes, (key, title) in zip(panels[1], CURVES.items(), strict=True):
+        for number, name in enumerate(WAYS):
+            if name == "BE" or key not in found[name][0]["epochs"][0]:
+                continue
+            curves = np.array([[epoch[key] for epoch in runs["epochs"]] for runs in found[name]])
+            epochs = np.arange(1, curves.shape[1] + 1)
+            axes.fill_between(epochs, curves.min(0), curves.max(0), color=f"C{number}", alpha=0.15, linewidth=0)
+            axes.plot(epochs, curves.mean(0), color=f"C{number}", label=name)
+        axes.set(xlabel="epoch")
+        axes.set_title(title, fontsize=9)
+        axes.legend(frameon=False, fontsize=8)
+    save_figure(figure, work.folder / "subspace.png")
+
+
+PAGE = """# The line between two subnetworks
+
+Two WRN-{at.depth}-{at.width} trained on {images} CIFAR-100 images ({at.side}×{at.side} pixels) for {at.epochs} epochs,
+and students of two subnetworks trained as long; as in latentbe-cifar100. θ_t = (1 − t)·W ∘ s₁r₁ᵀ + t·W ∘ s₂r₂ᵀ (eq. 15
+of the weight-averaging paper), with the batch norms as they were trained, on {count} training and as many test images.
+Mean ± sample standard deviation over {at.repeats} studies. The paper (WRN-28-4) shows curves, not numbers.
+
+{rows}
+
+Barrier: the middle less the mean of the two ends.
+
+{claims}
+
+![Along the line, and during the training](subspace.png)
+
+Above, the paper's Figure 2; below, its Figures 3 and 4. Bands: from the lowest to the highest study.
+
+{origin}
+"""
