@@ -39,6 +39,8 @@ class Scale:
     images: int  # for training; 0: all but those for validation
     validation: int  # images that find the temperature of the calibrated metrics
     epochs: int  # of members and of students
+    batch_size: int
+    lr: float  # at its peak
     warm_up: float
     repeats: int  # whole studies, each with its own four networks
     corrupted: int  # test images under each corruption at each severity; 0: all
@@ -79,7 +81,7 @@ SCORES = ("ACC", "NLL", "ECE", "cNLL", "cECE")
 class LatentbeCifar10(Recipe):
     """The weight-averaging paper's Tables 2 and 4 and Figure 5: KD, AE-KD, Proxy-EnD², LatentBE and BatchEnsemble.
 
-    scale=quick takes minutes; laptop, over an hour on one core, shrinks the images to 16×16 and takes 6,000 of them;
+    scale=quick takes minutes; laptop, over an hour on one core, shrinks the images to 16×16 and takes 4,000 of them;
     paper is the paper's own (WRN-28-1, 200 epochs, four seeds), for a GPU.
     """
 
@@ -90,9 +92,9 @@ class LatentbeCifar10(Recipe):
     classes: ClassVar[int] = 10
     other: ClassVar[int] = 100  # the CIFAR that is unfamiliar
     scales: ClassVar[dict[str, Scale]] = {
-        "quick": Scale(10, 1, 16, 1_000, 500, 4, 0.3, 2, 10),
-        "laptop": Scale(10, 1, 16, 6_000, 2_000, 8, 0.3, 3, 100, without=("BE + ConfODS",)),
-        "paper": Scale(28, 1, 32, 0, 5_000, 200, 0.025, 4, 0),
+        "quick": Scale(10, 1, 16, 1_000, 500, 6, 32, 0.05, 0.3, 2, 10),
+        "laptop": Scale(10, 1, 16, 4_000, 2_000, 15, 64, 0.05, 0.3, 3, 100, without=("BE + ConfODS",)),
+        "paper": Scale(28, 1, 32, 0, 5_000, 200, 128, 0.1, 0.025, 4, 0),
     }
     # ACC, NLL, ECE, cNLL, cECE of students from DE-4 (Table 2), and ACC, NLL, ECE under corruption (Table 4)
     paper: ClassVar[dict[str, str]] = {
@@ -137,7 +139,7 @@ class LatentbeCifar10(Recipe):
     def training(self, seed: int) -> Training:
         """As in the paper's appendix B.2, for members and students."""
         return Training(
-            epochs=self.at.epochs, lr=0.1, optimizer="sgd", weight_decay=5e-4, warm_up=self.at.warm_up, seed=seed
+            epochs=self.at.epochs, lr=self.at.lr, optimizer="sgd", weight_decay=5e-4, warm_up=self.at.warm_up, seed=seed
         )
 
     def network(self) -> WideResNet:
@@ -166,7 +168,7 @@ class LatentbeCifar10(Recipe):
         x, y, x_held, y_held = self.parts()
         seed, folder = stream(self.seed, "repeat", repeat), work.folder / f"repeat-{repeat}"
         work.say(f"{repeat + 1} of {self.at.repeats}: training {MEMBERS} networks on {len(x)} images")
-        batches, start = Batches(x, y, batch_size=128), time.process_time()
+        batches, start = Batches(x, y, batch_size=self.at.batch_size), time.process_time()
         ensemble = train_ensemble(
             self.network, batches, MEMBERS, self.training(seed), folder=folder / "ensemble", augment=self.augment
         )
@@ -361,9 +363,9 @@ def draw(recipe: LatentbeCifar10, found: Found, work: Workspace) -> None:
 PAGE = """# LatentBE on {kind}
 
 Four WRN-{at.depth}-{at.width} trained on {images} images{averaged}, for {at.epochs} epochs (SGD with Nesterov momentum,
-peak rate 0.1, weight decay 5·10⁻⁴, shifts and flips), and students of the same architecture, trained as long, at
-temperature 4 without labels. Mean ± sample standard deviation over {at.repeats} studies, each with its own four
-networks. Images stay in [0, 1]; the paper standardizes them.
+peak rate {at.lr}, batches of {at.batch_size}, weight decay 5·10⁻⁴, shifts and flips), and students of the same
+architecture, trained as long, at temperature 4 without labels. Mean ± sample standard deviation over {at.repeats}
+studies, each with its own four networks. Images stay in [0, 1]; the paper standardizes them.
 
 ## Test images (the paper's Table {number})
 

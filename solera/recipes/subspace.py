@@ -35,8 +35,8 @@ CURVES = {
     "diversity, training": "subnetworks' diversity, training images",
     "diversity, test": "subnetworks' diversity, test images",
     "NLL": "test NLL of the merged network",
-    "teachers": "change of the teachers' diversity by the perturbation",
-    "students": "change of the subnetworks' diversity by the perturbation",
+    "teachers": "perturbation: teachers' diversity changes by",
+    "students": "perturbation: subnetworks' diversity changes by",
 }
 Line = dict[str, list[float]]  # metric -> one number for each place
 Epochs = list[dict[str, float]]
@@ -53,9 +53,9 @@ class Subspace(LatentbeCifar100):
 
     name: ClassVar[str] = "subspace"
     scales: ClassVar[dict[str, Scale]] = {
-        "quick": Scale(10, 1, 16, 1_000, 500, 4, 0.3, 2, 500),
-        "laptop": Scale(10, 1, 16, 6_000, 2_000, 8, 0.3, 3, 1_000),
-        "paper": Scale(28, 4, 32, 0, 5_000, 200, 0.025, 4, 0),
+        "quick": Scale(10, 1, 16, 1_000, 500, 6, 32, 0.05, 0.3, 2, 500),
+        "laptop": Scale(10, 1, 16, 4_000, 2_000, 15, 64, 0.05, 0.3, 3, 1_000),
+        "paper": Scale(28, 4, 32, 0, 5_000, 200, 128, 0.1, 0.025, 4, 0),
     }
 
     def run(self, work: Workspace) -> str:
@@ -75,7 +75,7 @@ class Subspace(LatentbeCifar100):
         x_test, y_test = colour(images[:count], self.at.side), torch.from_numpy(labels[:count])
         seed, folder = stream(self.seed, "repeat", repeat), work.folder / f"repeat-{repeat}"
         work.say(f"{repeat + 1} of {self.at.repeats}: training 2 networks on {len(x)} images")
-        batches = Batches(x, y, batch_size=128)
+        batches = Batches(x, y, batch_size=self.at.batch_size)
         ensemble = train_ensemble(
             self.network, batches, 2, self.training(seed), folder=folder / "ensemble", augment=self.augment
         )

@@ -1,0 +1,180 @@
+"""The LatentBE studies: their numbers against referees, and all of them on stand-in files, stopped and gone on with."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import entropy as scipy_entropy
+from sklearn.metrics import log_loss, roc_auc_score
+
+from solera.distributions import Categorical
+from solera.methods import LatentBE
+from solera.nn import WideResNet, branch
+from solera.recipes import find
+from solera.recipes import latentbe_cifar10 as study
+from solera.recipes.base import Workspace, settings_of
+from solera.recipes.data import load_cifar, require_cifar
+from solera.recipes.latentbe_cifar10 import LatentbeCifar10, Scale, compared, entropy, measure
+from solera.recipes.latentbe_cifar100 import LatentbeCifar100
+from solera.recipes.subspace import PLACES, Subspace, along, barrier
+
+TINY = Scale(10, 1, 8, 20, 12, 1, 10, 0.1, 0.3, 1, 2)
+
+
+def run(folder, recipe):
+    return recipe.run(Workspace(folder, settings_of(recipe)))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Noise in the form of the data sets."""
+    draw = np.random.default_rng(0)
+    (tmp_path / "images").mkdir()
+    for name, classes in {"cifar10_train20k": 10, "cifar10_test": 10, "cifar100_train20k": 100, "cifar100_test5k": 100,
+                          "gtsrb_test2k_32x32": 43}.items():  # fmt: skip
+        planes = draw.integers(0, 256, (3, 36, 32, 32), dtype=np.uint8)
+        np.savez(tmp_path / "images" / f"{name}.npz", planes=planes, y=draw.integers(0, classes, 36))
+    return str(tmp_path)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A study of two students, with fewer corruptions."""
+    for kind in (LatentbeCifar10, LatentbeCifar100, Subspace):
+        monkeypatch.setattr(kind, "scales", {"quick": TINY})
+    monkeypatch.setattr(study, "CORRUPTIONS", study.CORRUPTIONS[:2])
+
+
+class Said:
+    """Answers of a table, whatever the inputs."""
+
+    def __init__(self, logits):
+        self.logits = logits
+
+    def predict(self, inputs):
+        return Categorical(self.logits[: len(inputs)])
+
+
+def test_the_columns_of_the_tables():
+    logits, y = 2 * torch.randn(60, 5), torch.randint(5, (60,))
+    x = torch.zeros(60, 1)
+    sets = {
+        "validation": (x, y),
+        "test": (x, y),
+        "fog 1": (x[:30], y[:30]),
+        "fog 2": (x[:20], y[:20]),
+        "far": (x, None),
+    }
+    found = measure(Said(logits), sets)
+    probs = logits.softmax(-1).double().numpy()
+    assert found["ACC"] == pytest.approx(100 * (probs.argmax(1) == y.numpy()).mean())
+    assert found["NLL"] == pytest.approx(log_loss(y, probs, labels=range(5)), rel=1e-5)
+    temperatures = np.geomspace(0.2, 50, 4000)
+    best = min(log_loss(y, (logits / t).softmax(-1).double().numpy(), labels=range(5)) for t in temperatures[::40])
+    assert found["cNLL"] <= best + 1e-6 < found["NLL"]
+    spoilt = [100 * (probs[:n].argmax(1) == y[:n].numpy()).mean() for n in (30, 20)]
+    assert found["corrupted"]["ACC"] == pytest.approx(np.mean(spoilt))
+    assert sum(found["histogram"]["test"]) == pytest.approx(1)
+    assert found["AUROC"] == {"far": pytest.approx(roc_auc_score(np.repeat([0, 1], 60), np.tile(entropy(probs), 2)))}
+
+
+def test_entropy_with_a_zero():
+    probs = np.array([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]])
+    np.testing.assert_allclose(entropy(probs), scipy_entropy(probs, axis=1), atol=1e-15)
+
+
+def test_models_are_compared_within_a_study():
+    found = {"a": [{"NLL": 1.0}, {"NLL": 3.0}], "b": [{"NLL": 1.5}, {"NLL": 2.9}]}
+    words, held = compared(found, "a", "b", "NLL")
+    assert held
+    assert words == "-0.2000 ± 0.4243, so in 1 of 2 studies"
+    assert not compared(found, "b", "a", "NLL")[1]
+
+
+def test_the_line_between_two_subnetworks_has_them_at_its_ends():
+    torch.manual_seed(1)
+    student = branch(WideResNet(10, 1, (3, 8, 8), 4), 2, "normal").eval()
+    x, y = torch.rand(40, 3, 8, 8), torch.randint(4, (40,))
+    line = along(student, x, y, x, y)
+    with torch.no_grad():
+        apart = -student(x).log_softmax(-1).gather(-1, y.view(-1, 1, 1).expand(-1, 2, 1)).mean((0, 2))
+        middle = -LatentBE().finalize(student).eval()(x).log_softmax(-1).gather(-1, y[:, None]).mean()
+    ends = [line["NLL"][PLACES.index(place)] for place in (0.0, 1.0)]
+    assert ends == pytest.approx(apart.tolist(), rel=1e-4)
+    assert line["NLL"][PLACES.index(0.5)] == pytest.approx(middle.item(), rel=1e-4)
+    assert barrier(line, "NLL") == pytest.approx(middle.item() - apart.mean().item(), abs=1e-4)
+    assert line["training error"] == line["test error"]
+
+
+def test_the_full_set_is_read_where_it_is_there(tmp_path, files):
+    assert len(load_cifar(files, 100, "train")[0]) == 36
+    folder = tmp_path / "cifar-100-binary"
+    folder.mkdir()
+    pixels = np.arange(3 * 3 * 1024, dtype=np.uint32).astype(np.uint8).reshape(3, 3, 32, 32)
+    rows = np.concatenate([np.array([[7, 1], [8, 2], [9, 99]], np.uint8), pixels.reshape(3, -1)], 1)
+    for part in ("train", "test"):
+        rows.tofile(folder / f"{part}.bin")
+    images, labels = load_cifar(files, 100, "train")
+    assert labels.tolist() == [1, 2, 99]
+    np.testing.assert_array_equal(images, np.moveaxis(pixels, 1, -1))
+    require_cifar(str(tmp_path), 100)
+    with pytest.raises(FileNotFoundError, match=r"cifar10_train20k.npz: pass the folder .* --data"):
+        require_cifar(str(folder), 10)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_study_from_end_to_end_stopped_and_gone_on_with(tmp_path, files, monkeypatch):
+    monkeypatch.setattr(study, "WAYS", {k: study.WAYS[k] for k in ("KD", "Proxy-EnD²", "LatentBE")})
+    monkeypatch.setattr(study, "claims", lambda found: "")
+    monkeypatch.setattr(study, "draw", lambda *_: None)
+    recipe = find("latentbe-cifar10")(data=files, scale="quick")
+    whole = run(tmp_path / "whole", recipe)
+    asked = 0
+
+    def stop(*arguments, **options):
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            raise KeyboardInterrupt
+        return distill(*arguments, **options)
+
+    distill = study.distill
+    monkeypatch.setattr(study, "distill", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "stopped", recipe)
+    again = run(tmp_path / "stopped", recipe)
+
+    def scores(page):
+        return [line.split("paper")[0] for line in page.split("## Run time")[0].splitlines() if line.startswith("| ")]
+
+    assert scores(again) == scores(whole)
+    assert "| LatentBE, subnetworks |" in whole
+
+
+@pytest.mark.usefixtures("small")
+def test_the_line_from_end_to_end(tmp_path, files):
+    page = run(tmp_path / "line", find("subspace")(data=files, scale="quick"))
+    assert page.count("**Held**") + page.count("**Not held**") == 5
+    assert (tmp_path / "line" / "subspace.png").stat().st_size > 10_000
+
+
+def test_all_claims_and_pictures_of_the_large_study(tmp_path):
+    names = ["one member", "DE-4", *study.WAYS, *(f"{n}, subnetworks" for n in study.WAYS if n.startswith("Latent"))]
+    draw = np.random.default_rng(0)
+
+    def numbers():
+        scores = {key: float(draw.random()) for key in study.SCORES}
+        histogram = {name: [1 / 30] * 30 for name in ("test", "CIFAR-10", "GTSRB")}
+        rest = {"AUROC": {"CIFAR-10": 0.7, "GTSRB": 0.9}, "histogram": histogram, "training": 1.0, "ms/image": 0.1}
+        return {**scores, "corrupted": scores, **rest}
+
+    found = {name: [numbers(), numbers()] for name in names}
+    recipe, work = LatentbeCifar100(scale="paper"), Workspace(tmp_path, {})
+    text = study.page(recipe, found, work)
+    assert "Table 3" in text
+    assert "WRN-28-4" in text
+    assert "all images" in text
+    bullets = [line for line in text.splitlines() if line.startswith("- **")]
+    lower = [a["NLL"] - b["NLL"] for a, b in zip(found["LatentBE"], found["KD"], strict=True)]
+    assert bullets[0].startswith("- **Held**" if np.mean(lower) <= 0 else "- **Not held**")
+    study.draw(recipe, found, work)
+    assert (tmp_path / "latentbe-cifar100.png").stat().st_size > 10_000
