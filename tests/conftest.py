@@ -11,6 +11,7 @@ import torch
 from jaxtyping import install_import_hook
 
 import tests.typecheck  # noqa: F401  (the hook looks it up by name)
+from tests import browser as chromium
 
 # Before anything imports solera: every annotated function checks its tensors from now on.
 install_import_hook("solera", "tests.typecheck.checker")
@@ -28,3 +29,18 @@ def _alike_in_any_order():
     torch.manual_seed(0)
     with quiet():
         yield
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A real Chromium, one for each process of the tests."""
+    started = chromium.start()
+    yield started
+    started.close()
+
+
+def pytest_collection_modifyitems(items):
+    """Whatever opens a browser carries the marker: `-m browser` runs those, `-m "not browser"` the others."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)

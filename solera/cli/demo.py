@@ -15,14 +15,16 @@ def demo(
 ) -> None:
     """Train ten small networks on handwritten digits 0–7, distil them three ways, and meet the digits 8 and 9.
 
-    Prints a table that compares one network, the ensemble and each student, and leaves a student that you can load.
+    Prints a table that compares one network, the ensemble and each student, and a verdict; leaves a report to open in a
+    browser, a student that you can load, and the same as an ONNX file.
     """
     from solera.cli.run import carry_out
     from solera.recipes.digits import Digits
 
     carry_out(Digits(), out)
     print(
-        f"\nThe student is in {out}/students/Proxy. Next, in Python:\n"
+        f"\nOpen {out}/report.html in a browser. The student is in {out}/students/Proxy, and as {out}/student.onnx.\n"
+        f"Next: solera serve {out}/students/Proxy, or in Python\n"
         f"  solera.Student.load('{out}/students/Proxy').predict(images).knowledge\n"
         "and then docs/start-here.md shows the same with an ensemble of your own."
     )

@@ -8,22 +8,24 @@ from torch import Tensor
 from solera.core.batch import Batches
 from solera.core.seeds import generator, stream
 from solera.ensembles import train_ensemble
-from solera.evaluation import evaluate
+from solera.evaluation import evaluate, report, verdict
 from solera.methods import EnD, EnD2, Method, ProxyDirichlet
 from solera.nn import ConvNet
 from solera.recipes.base import Recipe, Workspace, versions
 from solera.recipes.data import blends
+from solera.serving import export
 from solera.teachers import Ensemble, capture
 from solera.training import Student, Training, distill
 
 KNOWN = 8
+KEPT = "Proxy"  # the student that is exported
 
 
 @dataclass(frozen=True)
 class Digits(Recipe):
     """Ten small convnets on scikit-learn's digits 0–7, distilled three ways; 8 and 9 are the unfamiliar.
 
-    Writes a table, and the Proxy-Dirichlet student, ready to load.
+    Writes the students, ready to load, report.html, and the Proxy-Dirichlet student as student.onnx.
     """
 
     members: int = 10
@@ -73,9 +75,12 @@ class Digits(Recipe):
             student.save(work.folder / "students" / name)
             models[name] = student
         work.say("comparing them on the test set, and on the digits 8 and 9 that none has seen")
-        result = evaluate(models, x_test, y_test, unfamiliar={"8, 9": x_new})
-        work.remember("metrics", lambda: result.rows)
-        return f"# Digits\n\n{result.markdown()}\n\n{__doc__}\n\n{versions()}\n"
+        result = evaluate(models, x_test, y_test, unfamiliar={"8, 9": x_new}, resamples=200)
+        result.save(work.folder / "evaluation")
+        report(result, work.folder / "report.html")
+        graph = export(Student.load(work.folder / "students" / KEPT), work.folder / "student.onnx", x_test)
+        judged = verdict(result, KEPT, single="single")
+        return PAGE.format(table=result.markdown(), judged=" ".join(judged.sentences), graph=graph, origin=versions())
 
 
 STUDENTS: dict[str, Method] = {
@@ -83,3 +88,16 @@ STUDENTS: dict[str, Method] = {
     "EnD²": EnD2(),
     "Proxy": ProxyDirichlet(),
 }
+
+PAGE = """# Digits
+
+{table}
+
+Verdict on the student Proxy: {judged}
+
+```
+{graph}
+```
+
+{origin}
+"""
