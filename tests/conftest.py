@@ -8,6 +8,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 import tests.typecheck  # noqa: F401  (the hook looks it up by name)
@@ -19,6 +20,8 @@ install_import_hook("solera", "tests.typecheck.checker")
 from solera.core.progress import quiet  # noqa: E402
 
 torch.set_num_threads(1)  # pytest-xdist already uses the cores
+settings.register_profile("solera", deadline=None)  # a busy machine is not a failure
+settings.load_profile("solera")
 
 
 @pytest.fixture(autouse=True)
