@@ -10,14 +10,26 @@ LINKS  := $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null || e
 UV     := UV_FIND_LINKS="$(LINKS)" VIRTUAL_ENV="$(VENV)" $(BIN)/uv
 STAMP  := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: demo test lint types docs benchmark lock clean
+# The browser tests need a Chromium and its driver; without them they are skipped, which nobody should overlook.
+BROWSER := { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null && command -v chromedriver >/dev/null
+WARNING := { $(BROWSER); } || echo "solera: WARNING: no Chromium with chromedriver on the PATH: THE BROWSER TESTS ARE SKIPPED"
+APT     := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver
+
+.PHONY: demo test browser lint types docs benchmark lock clean
 
 demo: $(STAMP)
 	$(BIN)/solera demo
 
-test: $(STAMP) lint types
+test: $(STAMP) lint types browser
 	@echo "solera: running the tests (about ten minutes on two cores)"
-	$(BIN)/python -m pytest
+	@$(WARNING)
+	@status=0; $(BIN)/python -m pytest || status=$$?; $(WARNING); exit $$status
+
+# Debian's Chromium, where this may install it and there is none yet.
+browser:
+	@{ $(BROWSER); } || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || { \
+	  echo "solera: installing chromium and chromium-driver for the browser tests"; \
+	  { $(APT) || { apt-get update -qq && $(APT); }; } >/dev/null || true; }
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
