@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from solera.core.batch import Batch, Batches
     from solera.ensembles import DropoutEnsemble, train_bags, train_ensemble, train_folds, train_snapshots
-    from solera.evaluation import evaluate
+    from solera.evaluation import evaluate, report
     from solera.methods import (
         AEKD,
         BatchEnsemble,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "core.batch": ("Batch", "Batches"),
     "ensembles": ("DropoutEnsemble", "train_bags", "train_ensemble", "train_folds", "train_snapshots"),
-    "evaluation": ("evaluate",),
+    "evaluation": ("evaluate", "report"),
     "methods": (
         "AEKD",
         "BatchEnsemble",
@@ -65,6 +65,7 @@ __all__ = [
     "distill",
     "evaluate",
     "fit",
+    "report",
     "train_bags",
     "train_ensemble",
     "train_folds",

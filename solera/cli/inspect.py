@@ -11,12 +11,19 @@ _NUMBERS = ("metrics", "thresholds")
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A transfer set, a student, a checkpoint or the folder of a run.")],
+    path: Annotated[
+        Path, typer.Argument(help="A transfer set, a student, a checkpoint, an evaluation or the folder of a run.")
+    ],
 ) -> None:
     """Explain any artefact: what it is, what made it, how large it is, and whether every checksum holds."""
     from solera.core.errors import DamagedFileError
 
-    for name, explain in (("manifest.json", _transfer_set), ("config.json", _student), ("settings.json", _run)):
+    for name, explain in (
+        ("manifest.json", _transfer_set),
+        ("config.json", _student),
+        ("settings.json", _run),
+        ("metrics.json", _evaluation),
+    ):
         if (path / name).is_file():
             for key, value in explain(path).items():
                 print(f"{key:>12}  {value}")
@@ -28,8 +35,8 @@ def inspect(
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
     raise DamagedFileError(
-        f"{path} is nothing Solera made: there is no manifest.json (transfer set), config.json (student) or "
-        "settings.json (run) in it"
+        f"{path} is nothing Solera made: there is no manifest.json (transfer set), config.json (student), "
+        "settings.json (run) or metrics.json (evaluation) in it"
     )
 
 
@@ -118,4 +125,19 @@ def _run(path: Path) -> dict[str, Any]:
         "settings": ", ".join(f"{k}={v}" for k, v in settings.items()),
         "finished": f"yes, see {path / 'results.md'}" if finished else "no: the same command goes on",
         "size": _size(path),
+    }
+
+
+def _evaluation(path: Path) -> dict[str, Any]:
+    from solera.evaluation import Evaluation
+
+    found = Evaluation.load(path)
+    sets = {name: len(c["total"]) for columns in found.columns.values() for name, c in columns.items()}
+    return {
+        "what": "evaluation: what models said about test data, and how good it is",
+        "models": ", ".join(f"{model} ({found.role(model)})" for model in found.rows),
+        "sets": ", ".join(f"{name} ({size:,} examples)" for name, size in sets.items()),
+        "size": f"{_size(path)}, every checksum right",
+        "made with": found.made,
+        "next": f"solera report {path}",
     }

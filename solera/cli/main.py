@@ -8,7 +8,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import typer
 
-from solera.cli import capture, demo, distill, export, inspect, run
+from solera.cli import capture, demo, distill, evaluate, export, inspect, report, run, serve
 
 app = typer.Typer(
     name="solera",
@@ -22,7 +22,10 @@ app = typer.Typer(
 app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
 app.command("capture", epilog=capture.EXAMPLE)(capture.capture)
 app.command("distill", epilog=distill.EXAMPLE)(distill.distill)
+app.command("evaluate", epilog=evaluate.EXAMPLE)(evaluate.evaluate)
+app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("export", epilog=export.EXAMPLE)(export.export)
+app.command("serve", epilog=serve.EXAMPLE)(serve.serve)
 app.command("inspect", epilog=inspect.EXAMPLE)(inspect.inspect)
 app.add_typer(run.app, name="run", epilog=run.EXAMPLE)
 

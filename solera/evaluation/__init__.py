@@ -1,8 +1,17 @@
 """Did the student keep what the ensemble knew?"""
 
-from solera.evaluation.evaluate import Evaluation, evaluate
+from solera.evaluation.compare import compare
+from solera.evaluation.evaluate import evaluate
 from solera.evaluation.intervals import Interval
-from solera.evaluation.thresholds import Threshold, threshold_for_error, threshold_for_false_alarms, threshold_table
+from solera.evaluation.report import report
+from solera.evaluation.result import Evaluation
+from solera.evaluation.thresholds import (
+    Threshold,
+    threshold_for_error,
+    threshold_for_false_alarms,
+    threshold_table,
+    thresholds_for_errors,
+)
 from solera.evaluation.verdict import Verdict, verdict
 
 __all__ = [
@@ -10,9 +19,12 @@ __all__ = [
     "Interval",
     "Threshold",
     "Verdict",
+    "compare",
     "evaluate",
+    "report",
     "threshold_for_error",
     "threshold_for_false_alarms",
     "threshold_table",
+    "thresholds_for_errors",
     "verdict",
 ]

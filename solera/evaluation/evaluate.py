@@ -1,18 +1,18 @@
 """One table: students beside the ensemble and a single member, on the test set and on unfamiliar inputs."""
 
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from solera.core.checks import require_finite
 from solera.distributions.base import Prediction
-from solera.evaluation.intervals import Draws, Interval, bootstrap, interval
-from solera.evaluation.measure import Sets, fidelity, measure
-from solera.tasks import Row, Task, task_of
+from solera.evaluation.examples import examples
+from solera.evaluation.latency import costs
+from solera.evaluation.measure import Sets
+from solera.evaluation.result import Evaluation, assembled, versions
+from solera.tasks import Regression, task_of
 
 
 @runtime_checkable
@@ -24,73 +24,81 @@ class Predictor(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Metrics by model, and every model's columns by set, for plots and closer looks."""
-
-    task: Task
-    rows: dict[str, Row]
-    columns: dict[str, Sets]  # model -> set ("test" or an unfamiliar one) -> columns
-    reference: str | None = None
-    fidelity: dict[str, Row] = field(default_factory=dict)  # what each model kept of the reference's answers
-    draws: Draws = field(default_factory=dict)  # metrics of resampled examples, where they were asked for
-
-    def interval(self, model: str, metric: str) -> Interval | None:
-        """A metric with its bootstrap interval."""
-        drawn = self.draws.get(model, {}).get(metric)
-        return None if drawn is None else interval(self.rows[model].get(metric), drawn)
-
-    def difference(self, model: str, other: str, metric: str) -> Interval | None:
-        """`model`'s metric less `other`'s, on the same resampled examples."""
-        values = [self.rows[name].get(metric) for name in (model, other)]
-        drawn = [self.draws.get(name, {}).get(metric) for name in (model, other)]
-        if values[0] is None or values[1] is None or drawn[0] is None or drawn[1] is None:
-            return None
-        return interval(values[0] - values[1], drawn[0] - drawn[1])
-
-    def markdown(self) -> str:
-        """The table as Markdown."""
-        names = list(dict.fromkeys(key for row in self.rows.values() for key in row))
-        lines = ["| model | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-        for model, row in self.rows.items():
-            lines.append(f"| {model} | " + " | ".join(display(name, row.get(name)) for name in names) + " |")
-        return "\n".join(lines)
+Said = Mapping[str, Prediction]  # by set: what a model that is not there any more said
 
 
-def display(name: str, value: float | None) -> str:
-    """A number as a person would want it; a dash where there is none."""
-    if value is None or np.isnan(value):
-        return "–"
-    if name == "parameters":
-        return f"{value:,.0f}"
-    if name.startswith("µs"):
-        return f"{value:.1f}" if value < 100 else f"{value:.0f}"
-    if name == "accuracy" or name.startswith(("OOD", "PRR", "coverage")):
-        return f"{100 * value:.1f}"
-    if name in ("RMSE", "CRPS", "width 90 %"):
-        return f"{value:.4g}"
-    return f"{value:.3f}"
+def _check_sets(inputs: Tensor, labels: Tensor, unfamiliar: Mapping[str, Tensor]) -> None:
+    require_finite("targets", labels)
+    if len(inputs) != len(labels):
+        raise ValueError(f"there are {len(inputs)} inputs and {len(labels)} labels: pass one label for each input")
+    if "test" in unfamiliar:
+        raise ValueError("an unfamiliar set is called 'test', as the labelled set is: give it another name")
+    for name, x in {"test": inputs, **unfamiliar}.items():
+        if not len(x):
+            raise ValueError(f"the set {name!r} is empty: pass at least one input")
 
 
-def microseconds_per_example(models: Mapping[str, Predictor], inputs: Tensor, rounds: int = 15) -> dict[str, float]:
-    """Median wall time of `predict` on a batch of 64, per example; the models take turns, so noise hits all alike."""
-    batch = inputs[:64]
-    times: dict[str, list[float]] = {name: [] for name in models}
-    for _ in range(rounds + 1):
-        for name, model in models.items():
-            start = time.perf_counter()
-            model.predict(batch)
-            times[name].append(time.perf_counter() - start)
-    return {name: 1e6 * float(np.median(taken[1:])) / len(batch) for name, taken in times.items()}
+def _answers(name: str, model: Predictor | Said, sets: Mapping[str, Tensor]) -> dict[str, Prediction]:
+    """What a model says about each set."""
+    if not isinstance(model, Mapping):
+        return {key: model.predict(x) for key, x in sets.items()}
+    said = {key: model[key] for key in sets if key in model}
+    if "test" not in said:
+        raise ValueError(f"what {name} said has no entry 'test': its answers about the test inputs are needed")
+    for key, prediction in said.items():
+        if len(prediction.mean) != len(sets[key]):
+            raise ValueError(
+                f"{name} answered for {len(prediction.mean)} inputs of the set {key!r}, which has {len(sets[key])}"
+            )
+    return said
+
+
+def _check_answers(said: Mapping[str, Mapping[str, Prediction]], labels: Tensor) -> None:
+    """All models must speak of the same classes or targets, and the labels of those too."""
+    sizes = {name: predictions["test"].mean.shape[-1] for name, predictions in said.items()}
+    task, (first, size) = task_of(labels), next(iter(sizes.items()))
+    what = "dimensions" if isinstance(task, Regression) else "classes"
+    for name, other in sizes.items():
+        if other != size:
+            raise ValueError(f"{name} answers for {other} {what}, {first} for {size}: compare models of one question")
+    task.check(labels, size)
+
+
+def _names(models: Mapping[str, Any], classes: Sequence[str] | None) -> Sequence[str] | None:
+    """What the classes are called: as given, or as the models that have names agree."""
+    found = {name: list(model.labels) for name, model in models.items() if getattr(model, "labels", None)}
+    if classes is None and found:
+        first, classes = next(iter(found.items()))
+        for name, labels in found.items():
+            if labels != classes:
+                raise ValueError(
+                    f"{name} has the classes {labels[:5]}, {first} has {classes[:5]}: their columns must stand in one "
+                    "order, pass labels=... to the Ensemble"
+                )
+    return classes
+
+
+def _features(models: Mapping[str, Any], inputs: Tensor, features: Sequence[str] | None) -> Sequence[str] | None:
+    """What the numbers of a row are called: as given, or as the first model says that has names for so many."""
+    if inputs.ndim != 2:
+        return None
+    if features is not None and len(features) != inputs.shape[1]:
+        raise ValueError(f"there are {len(features)} names of features for rows of {inputs.shape[1]}: name each once")
+    known = [getattr(getattr(model, "preprocessing", None), "features", ()) for model in models.values()]
+    return features or next((names for names in known if len(names) == inputs.shape[1]), None)
 
 
 def evaluate(
-    models: Mapping[str, Predictor],
+    models: Mapping[str, Predictor | Said],
     inputs: Tensor,
     labels: Tensor,
     *,
     unfamiliar: Mapping[str, Tensor] | None = None,
     reference: str | None = "ensemble",
+    single: str | None = "single",
+    baseline: str | None = "baseline",
+    classes: Sequence[str] | None = None,
+    features: Sequence[str] | None = None,
     resamples: int = 0,
 ) -> Evaluation:
     """Every model on the labelled test inputs, and how well its uncertainties tell each unfamiliar set from them.
@@ -99,28 +107,32 @@ def evaluate(
     CRPS, coverage and width of intervals, and how total uncertainty ranks the errors. For each unfamiliar set the AUROC
     by total and by knowledge; rank correlation of knowledge with the reference's, on the test inputs and on all;
     parameters and time. With `resamples`, bootstrap intervals of all of that and of differences from the reference.
+
+    A model answers by `predict`, or is what it once said: a mapping from sets to predictions, "test" and as many of
+    the unfamiliar ones as there are. The reference, a single member and a baseline of your own go by these names, if
+    they are among the models; all others are students. `classes` and `features` name what the models do not name.
     """
-    require_finite("targets", labels)
-    task, sets = task_of(labels), {"test": inputs, **(unfamiliar or {})}
-    reference = reference if reference in models else None
-    said = {name: {key: model.predict(x) for key, x in sets.items()} for name, model in models.items()}
+    sets = {"test": inputs, **(unfamiliar or {})}
+    _check_sets(inputs, labels, unfamiliar or {})
+    task, target = task_of(labels), labels.detach().cpu().numpy()
+    names, columns_named = _names(models, classes), _features(models, inputs, features)
+    reference, single, baseline = (name if name in models else None for name in (reference, single, baseline))
+    students = tuple(name for name in models if name not in (reference, single, baseline))
+    said = {name: _answers(name, model, sets) for name, model in models.items()}
+    _check_answers(said, labels)
     every: dict[str, Sets] = {}
     for name, predictions in said.items():
         every[name] = {key: task.columns(p, labels if key == "test" else None) for key, p in predictions.items()}
-        if reference is not None:
-            for key, prediction in predictions.items():
+        for key, prediction in predictions.items():
+            if reference is not None and key in said[reference]:
                 every[name][key] |= task.compare(prediction, said[reference][key])
-
-    def rows_of(columns: Mapping[str, Sets]) -> dict[str, Row]:
-        theirs = columns[reference] if reference is not None else None
-        return {name: measure(own, theirs, task) for name, own in columns.items()}
-
-    rows = rows_of(every)
-    kept = {name: fidelity(own, every[reference]) for name, own in every.items()} if reference is not None else {}
-    draws = bootstrap(every, rows_of, resamples)
-    live = {name: model for name, model in models.items() if getattr(model, "live", True)}
-    times = microseconds_per_example(live, inputs)
-    for name, model in models.items():
-        rows[name]["parameters"] = sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else None
-        rows[name]["µs/example"] = times.get(name)
-    return Evaluation(task, rows, every, reference, kept, draws)
+    result = assembled(task, every, target, reference, costs(models, inputs), resamples)
+    return replace(
+        result,
+        single=single,
+        baseline=baseline,
+        students=students,
+        labels=names,
+        examples=examples(sets, target, said, every, students, task, names, columns_named),
+        made=versions(),
+    )

@@ -41,12 +41,12 @@ def bootstrap(
     """
     if not resamples:
         return {}
-    sizes = {name: len(next(iter(columns.values()))) for name, columns in next(iter(every.values())).items()}
-    generator = np.random.default_rng(stream(seed, "bootstrap"))
+    sizes = {name: len(next(iter(c.values()))) for sets in every.values() for name, c in sets.items()}
+    generators = {name: np.random.default_rng(stream(seed, "bootstrap", name)) for name in sizes}
     drawn: list[dict[str, Row]] = []
     with progress("bootstrap", resamples) as advance:
         for _ in range(resamples):
-            rows = {name: generator.integers(0, size, size) for name, size in sizes.items()}
+            rows = {name: generators[name].integers(0, size, size) for name, size in sizes.items()}
             drawn.append(measured({model: _resampled(sets, rows) for model, sets in every.items()}))
             advance("")
     return {

@@ -19,30 +19,52 @@ def measure(own: Sets, reference: Sets | None, task: Task) -> Row:
             row |= {f"OOD {name} {key}": detection(own["test"], own[name], key) for key in ("total", "knowledge")}
     if reference is not None:
         row["ρ knowledge"] = correlation(own, reference, "knowledge", ["test"])
-        if len(own) > 1:
-            row["ρ knowledge, all"] = correlation(own, reference, "knowledge", list(own))
+        both = [name for name in own if name in reference]
+        if len(both) > 1:
+            row["ρ knowledge, all"] = correlation(own, reference, "knowledge", both)
     return row
 
 
-def fidelity(own: Sets, reference: Sets) -> Row:
-    """What a model kept of the reference's answers, on the test inputs; `away` from it, and by how much."""
-    test, theirs = own["test"], reference["test"]
+def fidelity(own: Sets, reference: Sets, row: Row, theirs: Row) -> Row:
+    """What a model kept of the reference's answers, on the test inputs, and of its metrics (the two rows)."""
+    return {**_same_answers(own["test"], reference["test"]), **_same_ranks(own, reference), **_kept(row, theirs)}
+
+
+def _same_answers(test: Columns, theirs: Columns) -> Row:
     row: Row = {}
     if "agrees" in test:
         row |= {"agreement": float(test["agrees"].mean()), "KL from the ensemble": float(test["kl"].mean())}
     if "away" in test:
         row["mean's distance, in σ"] = float(np.sqrt(test["away"].mean()))
     for key in MEASURES:
-        row[f"ρ {key}"] = correlation(own, reference, key, ["test"])
         both = key in test and key in theirs
         row[f"Δ {key}"] = float(np.abs(test[key] - theirs[key]).mean()) if both else None
         row[f"{key} kept"] = ratio(float(test[key].mean()), float(theirs[key].mean())) if both else None
     return row
 
 
-def ratio(own: float, theirs: float) -> float | None:
+def _same_ranks(own: Sets, reference: Sets) -> Row:
+    return {f"ρ {key}": correlation(own, reference, key, ["test"]) for key in MEASURES}
+
+
+def _kept(row: Row, theirs: Row) -> Row:
+    """The share of what the reference's uncertainty is worth: its PRR, and of each AUROC what lies above chance."""
+    kept: Row = {"PRR kept": ratio(row.get("PRR"), theirs.get("PRR"))}
+    for name, value in row.items():
+        if name.startswith("OOD "):
+            other = theirs.get(name)
+            above = [None if auroc is None else auroc - 0.5 for auroc in (value, other)]
+            kept[f"{name} kept"] = ratio(*above)
+    for name in ("ECE", "coverage error"):
+        a, b = row.get(name), theirs.get(name)
+        if a is not None and b is not None:
+            kept[f"Δ {name}"] = a - b
+    return kept
+
+
+def ratio(own: float | None, theirs: float | None) -> float | None:
     """Own ÷ theirs, where theirs is anything."""
-    return float(own / theirs) if theirs > 0 else None
+    return None if own is None or theirs is None or not theirs > 0 else float(own / theirs)
 
 
 def detection(familiar: Columns, other: Columns, key: str) -> float | None:

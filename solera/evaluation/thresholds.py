@@ -1,5 +1,9 @@
-"""If the least certain are rejected, what error is left, and which number goes into the code?"""
+"""If the least certain are rejected, what error is left, and which number goes into the code?
 
+Thresholds are chosen and judged on the same examples; the intervals are those of the error at a given threshold.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,20 +27,38 @@ class Threshold:
     high: float
 
 
-def _kept_error(kept: np.ndarray, resamples: int, generator: np.random.Generator) -> tuple[float, float, float]:
-    """The mean error of the kept examples and its bootstrap interval."""
-    if not len(kept):
-        return 0.0, 0.0, 0.0
-    draws = [kept[generator.integers(0, len(kept), len(kept))].mean() for _ in range(resamples)]
-    tail = 100 * (1 - LEVEL) / 2
-    low, high = np.percentile(draws, [tail, 100 - tail]) if draws else (kept.mean(), kept.mean())
-    return float(kept.mean()), float(low), float(high)
-
-
-def _at(threshold: float, uncertainty: np.ndarray, error: np.ndarray, resamples: int, seed: int) -> Threshold:
-    kept = uncertainty <= threshold
+def _drawn(kept: np.ndarray, error: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """The mean error of what each column of `kept` keeps, in every resample of the examples [resamples, columns]."""
     generator = np.random.default_rng(stream(seed, "threshold"))
-    return Threshold(threshold, float(kept.mean()), *_kept_error(error[kept], resamples, generator))
+    size = len(error)
+    both = np.concatenate([kept * error[:, None], kept], 1, dtype=np.float64)
+    draws = np.empty((resamples, kept.shape[1]))
+    for number in range(resamples):
+        times = np.bincount(generator.integers(0, size, size), minlength=size).astype(np.float64)
+        wrong, count = (times @ both).reshape(2, -1)
+        draws[number] = np.divide(wrong, count, out=np.zeros_like(wrong), where=count > 0)
+    return draws
+
+
+def _at(
+    thresholds: Sequence[float], uncertainty: np.ndarray, error: np.ndarray, resamples: int, seed: int
+) -> list[Threshold]:
+    """What each of these thresholds keeps, and how wrong that is."""
+    if not len(thresholds):
+        return []
+    kept = uncertainty[:, None] <= np.asarray(thresholds)
+    count = kept.sum(0)
+    means = np.divide(error @ kept, count, out=np.zeros(len(count)), where=count > 0)
+    tail = 100 * (1 - LEVEL) / 2
+    ends = [means, means]
+    if resamples:
+        ends = np.percentile(_drawn(kept, error, resamples, seed), [tail, 100 - tail], axis=0)
+    columns = (thresholds, count / len(error), means, *ends)
+    return [Threshold(*(float(number) for number in row)) for row in zip(*columns, strict=True)]
+
+
+def _errors(columns: Columns, task: Task) -> np.ndarray:
+    return np.asarray(task.error(columns), dtype=np.float64).ravel()
 
 
 def threshold_table(
@@ -47,13 +69,13 @@ def threshold_table(
     Equally uncertain examples are kept or rejected together, so the coverage can be more than was asked for. Error: the
     share of wrong answers, or the mean squared error.
     """
-    error = np.asarray(task.error(columns), dtype=np.float64).ravel()
+    error = _errors(columns, task)
     found: dict[str, list[Threshold]] = {}
     for name in MEASURES:
         if name in columns:
             uncertainty = columns[name].ravel()
             cuts = [_threshold_for(uncertainty, 1 - share) for share in shares]
-            found[name] = [_at(cut, uncertainty, error, resamples, seed) for cut in cuts]
+            found[name] = _at(cuts, uncertainty, error, resamples, seed)
     return found
 
 
@@ -63,19 +85,25 @@ def _threshold_for(uncertainty: np.ndarray, coverage: float) -> float:
     return float(np.sort(uncertainty)[max(count, 1) - 1])
 
 
+def thresholds_for_errors(
+    columns: Columns, task: Task, wanted: Sequence[float], measure: str = "total", resamples: int = 200, seed: int = 0
+) -> list[Threshold | None]:
+    """For each wanted error the threshold that keeps the most examples while theirs is no more; None: none does."""
+    error, uncertainty = _errors(columns, task), columns[measure].ravel()
+    order = np.argsort(uncertainty, kind="stable")
+    mean = np.cumsum(error[order]) / np.arange(1, len(error) + 1)
+    last_of_block = np.append(np.diff(uncertainty[order]) > 0, True)
+    good = [np.flatnonzero(last_of_block & (mean <= most)) for most in wanted]
+    cuts = [float(uncertainty[order][rows[-1]]) for rows in good if len(rows)]
+    found = iter(_at(cuts, uncertainty, error, resamples, seed))
+    return [next(found) if len(rows) else None for rows in good]
+
+
 def threshold_for_error(
     columns: Columns, task: Task, wanted: float, measure: str = "total", resamples: int = 200, seed: int = 0
 ) -> Threshold | None:
     """The threshold that keeps the most examples while their mean error is at most `wanted`; None: none does."""
-    error = np.asarray(task.error(columns), dtype=np.float64).ravel()
-    uncertainty = columns[measure].ravel()
-    order = np.argsort(uncertainty, kind="stable")
-    mean = np.cumsum(error[order]) / np.arange(1, len(error) + 1)
-    last_of_block = np.append(np.diff(uncertainty[order]) > 0, True)
-    good = np.flatnonzero(last_of_block & (mean <= wanted))
-    if not len(good):
-        return None
-    return _at(float(uncertainty[order][good[-1]]), uncertainty, error, resamples, seed)
+    return thresholds_for_errors(columns, task, [wanted], measure, resamples, seed)[0]
 
 
 def threshold_for_false_alarms(

@@ -25,8 +25,8 @@ from typing import Literal
 
 import numpy as np
 
-from solera.evaluation.evaluate import Evaluation
 from solera.evaluation.intervals import Interval
+from solera.evaluation.result import Evaluation
 from solera.tasks import Regression
 
 State = Literal["kept", "lost", "unclear", "none"]
@@ -77,7 +77,8 @@ def _number(result: Evaluation, model: str, metric: str) -> float:
 
 
 def _signed(found: Interval, scale: float = 1.0, digits: int = 1) -> str:
-    return f"{scale * found.value:+.{digits}f} ({scale * found.low:+.{digits}f} to {scale * found.high:+.{digits}f})"
+    low, high = sorted((scale * found.low, scale * found.high))
+    return f"{scale * found.value:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
 
 
 def verdict(result: Evaluation, student: str, *, single: str | None = None, baseline: str | None = None) -> Verdict:
@@ -160,7 +161,7 @@ def _judge_knowledge(
             "The student has no knowledge uncertainty: its method keeps the prediction and the total only."
         )
         return
-    everywhere = "ρ knowledge, all" if len(result.columns[student]) > 1 else "ρ knowledge"
+    everywhere = "ρ knowledge, all" if "ρ knowledge, all" in result.rows[student] else "ρ knowledge"
     follows = _number(result, student, everywhere)
     sets = {
         name: _worse(result, student, ensemble, f"OOD {name} knowledge", 1)

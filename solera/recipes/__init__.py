@@ -17,5 +17,6 @@ def find(name: str) -> type[Recipe]:
 
 def names() -> list[str]:
     """Every recipe there is."""
-    found = [m.name for m in pkgutil.iter_modules(__path__) if m.name not in ("base", "data", "images", "page")]
+    parts = ("base", "data", "endd_page", "images", "page")
+    found = [m.name for m in pkgutil.iter_modules(__path__) if m.name not in parts]
     return sorted(name.replace("_", "-") for name in found)

@@ -67,17 +67,9 @@ def teacher_from(
     return teacher, y
 
 
-class Remembered:
-    """Answers about the held-out examples only, from the array."""
-
-    live = False
-
-    def __init__(self, mixture: Mixture) -> None:
-        self.mixture = mixture
-
-    def predict(self, inputs: Tensor) -> Mixture:
-        """What the members said about them."""
-        return self.mixture
+def first_member(said: Mixture) -> Mixture:
+    """What the first member said alone."""
+    return Mixture(type(said.members)(*(t[:, :1] for t in vars(said.members).values())))
 
 
 @dataclass(frozen=True)
@@ -131,6 +123,5 @@ class Arrays(Recipe):
                 )
             agreement = (student.predict(test.inputs).mean.argmax(-1) == ensemble.mean.argmax(-1)).float().mean()
             return f"Agreement with the ensemble on {len(test)} held-out examples: {100 * agreement:.1f} % (no labels)."
-        single = Mixture(type(ensemble.members)(*(t[:, :1] for t in vars(ensemble.members).values())))
-        models = {"member 0": Remembered(single), "ensemble": Remembered(ensemble), "student": student}
-        return evaluate(models, test.inputs, test.target).markdown()
+        models = {"member 0": {"test": first_member(ensemble)}, "ensemble": {"test": ensemble}, "student": student}
+        return evaluate(models, test.inputs, test.target, single="member 0").markdown()

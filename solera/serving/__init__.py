@@ -1,6 +1,8 @@
-"""Take a student away: one graph that carries its uncertainty inside."""
+"""Take a student away: one graph that carries its uncertainty inside, or a service that answers."""
 
 from solera.serving.export import Exported, Graph, Quantized, export, quantize
+from solera.serving.serve import serve
+from solera.serving.settings import Settings
 from solera.serving.trace import random_inputs
 
-__all__ = ["Exported", "Graph", "Quantized", "export", "quantize", "random_inputs"]
+__all__ = ["Exported", "Graph", "Quantized", "Settings", "export", "quantize", "random_inputs", "serve"]

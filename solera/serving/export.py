@@ -207,6 +207,7 @@ def metadata(student: Student, inputs: Sequence[Input], outputs: Sequence[str]) 
         "family": family,
         "uncertainty": "variance" if family == "gaussian" else "nats",
         "fingerprint": student.fingerprint,
+        "thresholds": dict(student.notes.thresholds),
     }
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in content.items()}
 

@@ -1,13 +1,17 @@
 """What is written beside a student's weights: what goes in and comes out, where it came from, and its model card."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from solera.core.batch import tensors_in
+from solera.core.disk import read_manifest, write_bytes, write_manifest
 
+KIND, VERSION = "student", 1
 LIMITS = (
     "It knows nothing of inputs unlike those it was distilled on: there its answers, and its uncertainties too, are "
     "guesses. Large knowledge uncertainty says that an input is unfamiliar; small knowledge uncertainty does not prove "
@@ -116,6 +120,14 @@ def _numbers(title: str, numbers: Mapping[str, float], missing: str) -> str:
     return f"## {title}\n\n" + ("\n".join(["| | |", "|---|---:|", *lines]) if lines else missing)
 
 
+def _measured(notes: Mapping[str, Any]) -> list[str]:
+    """The two sections that an evaluation fills in."""
+    return [
+        _numbers("Metrics", notes["metrics"], "Not recorded: `solera evaluate` measures them."),
+        _numbers("Thresholds", notes["thresholds"], "Not recorded: `solera evaluate` finds them."),
+    ]
+
+
 def _names(names: Sequence[str], most: int = 20) -> str:
     shown = ", ".join(str(name) for name in names[:most])
     return shown + (f", … ({len(names)} in all)" if len(names) > most else "")
@@ -169,8 +181,26 @@ def model_card(config: Mapping[str, Any]) -> str:
         _what_goes_in(config["preprocessing"]),
         _what_comes_out(config),
         _how_it_was_made(config),
-        _numbers("Metrics", notes["metrics"], "Not recorded: `solera.evaluate` measures them."),
-        _numbers("Thresholds", notes["thresholds"], "Not recorded."),
+        *_measured(notes),
         "## Limits\n\n" + LIMITS + ("" if "knowledge" in config["outputs"] else " " + NO_KNOWLEDGE),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def record(folder: str | Path, metrics: Mapping[str, float], thresholds: Mapping[str, float]) -> None:
+    """Writes how a student did into its folder: the notes in config.json, and two sections of README.md.
+
+    The rest of the card, which its owner may have edited, stays as it is.
+    """
+    folder = Path(folder)
+    config = read_manifest(folder / "config.json", KIND, VERSION)
+    notes = {**asdict(Notes()), **config.get("notes", {}), "metrics": dict(metrics), "thresholds": dict(thresholds)}
+    card = folder / "README.md"
+    if card.is_file():
+        text = card.read_text()
+        for section in _measured(notes):
+            title = section.splitlines()[0]
+            text = re.sub(rf"^{title}\n.*?(?=^## |\Z)", lambda _, s=section: f"{s}\n\n", text, flags=re.M | re.S)
+        write_bytes(card, (text.rstrip("\n") + "\n").encode())
+    kept = {key: value for key, value in config.items() if key not in ("kind", "version")}
+    write_manifest(folder / "config.json", KIND, config["version"], {**kept, "notes": notes})

@@ -16,9 +16,7 @@ from solera.core.batch import map_tensors, tensors_in
 from solera.core.disk import fingerprint, read_manifest, require_checksum, write_bytes, write_manifest, write_tensors
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
-from solera.training.card import Notes, Preprocessing, model_card
-
-KIND, VERSION = "student", 1
+from solera.training.card import KIND, VERSION, Notes, Preprocessing, model_card
 
 
 def outputs_of(prediction: Prediction) -> tuple[str, ...]:

@@ -1,0 +1,208 @@
+"""`solera evaluate`: students beside the ensemble they came from, on labelled test data."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from solera.evaluation import Evaluation
+    from solera.training import Student
+
+EXAMPLE = (
+    "Example: solera evaluate --student student --members preds.npy --inputs x.npy --labels y.npy "
+    "--unfamiliar other=z.npy --members-unfamiliar other=preds-z.npy --out evaluation"
+)
+
+
+def named(pairs: Sequence[str], option: str) -> dict[str, str]:
+    """`name=file` pairs; a name may come once."""
+    found: dict[str, str] = {}
+    for text in pairs:
+        name, equals, file = text.partition("=")
+        if not name or not equals or not file:
+            raise ValueError(f"{option} {text} is not a name and a file: write {option} name={text or 'x.npy'}")
+        if name in found:
+            raise ValueError(f"{option} names {name!r} twice: give each set its own name")
+        found[name] = file
+    return found
+
+
+def students_in(
+    folders: Sequence[Path], taken: Sequence[str], shape: Sequence[int]
+) -> "dict[str, tuple[Path, Student]]":
+    """The students by the name of their folder, or by its whole path where that name is taken."""
+    from solera.training import Student
+
+    found: dict[str, tuple[Path, Student]] = {}
+    for folder in folders:
+        name = folder.name if folder.name and folder.name not in (*taken, *found) else str(folder)
+        if name in found:
+            raise ValueError(f"--student {folder} is given twice: name each student once")
+        loaded = Student.load(folder)
+        wanted = loaded.preprocessing.inputs[0].shape if loaded.preprocessing.inputs else None
+        if wanted and all(isinstance(size, int) for size in wanted) and list(wanted) != list(shape):
+            raise ValueError(f"{folder} takes inputs of shape {tuple(wanted)}, the test inputs have {tuple(shape)}")
+        found[name] = folder, loaded
+    return found
+
+
+def inputs_by_set(inputs: Path, unfamiliar: Sequence[str]) -> "dict[str, Tensor]":
+    """The test inputs and the unfamiliar ones, all of one shape."""
+    from solera.core.checks import require_finite
+    from solera.recipes.arrays import load_array
+    from solera.training.distiller import as_inputs
+
+    sets: dict[str, Tensor] = {}
+    for name, file in {"test": str(inputs), **named(unfamiliar, "--unfamiliar")}.items():
+        sets[name] = as_inputs(load_array(file))
+        require_finite(f"inputs in {file}", sets[name])
+        if sets[name].shape[1:] != sets["test"].shape[1:]:
+            raise ValueError(
+                f"{file} holds inputs of shape {tuple(sets[name].shape[1:])}, {inputs} of "
+                f"{tuple(sets['test'].shape[1:])}: all models must be able to read both"
+            )
+    return sets
+
+
+def ensemble_of(
+    members: Sequence[Path], elsewhere: dict[str, str], variances: Path | None, sets: "dict[str, Tensor]", y: "Tensor"
+) -> "tuple[dict[str, Any], Tensor, Any]":
+    """The ensemble and its first member, live or as what they said; the labels as they are for it; and the noise."""
+    import torch
+
+    from solera.core.batch import Batch
+    from solera.recipes.arrays import first_member, teacher_from
+    from solera.teachers import Ensemble
+    from solera.teachers.adapters import Forecasts, Predictions
+
+    for name in elsewhere.keys() - sets.keys():
+        raise ValueError(f"--members-unfamiliar names {name!r}, but there is no --unfamiliar {name}=FILE")
+    if all(path.suffix == ".onnx" for path in members):
+        if elsewhere:
+            raise ValueError(
+                "--members are models that answer for unfamiliar inputs too: leave --members-unfamiliar out"
+            )
+        real = y.is_floating_point()
+        y, family = (y.float(), "gaussian") if real else (y.long(), "categorical")
+        return {"single": Ensemble(members[:1], family=family), "ensemble": Ensemble(members, family=family)}, y, None
+    x = sets["test"]
+    if variances is not None and elsewhere:
+        raise ValueError(
+            "--members-unfamiliar takes forecasts without variances: leave it out, or leave --variances out"
+        )
+    teacher, target = teacher_from([str(path) for path in members], str(variances or ""), x, y)
+    noise = getattr(teacher, "noise", None)
+    said = {"test": teacher(Batch(x, torch.arange(len(x))))}
+    for name, file in elsewhere.items():
+        other, count = sets[name], len(sets[name])
+        theirs = Predictions(file, count) if isinstance(teacher, Predictions) else Forecasts(file, count, noise=noise)
+        said[name] = theirs(Batch(other, torch.arange(count)))
+    assert target is not None
+    return {"single": {name: first_member(s) for name, s in said.items()}, "ensemble": said}, target, noise
+
+
+def baseline_of(path: Path, noise: Any, x: "Tensor", y: "Tensor") -> Any:
+    """A model of the user's own: an ONNX file, or the probabilities that it gave the test inputs."""
+    import torch
+
+    from solera.core.batch import Batch
+    from solera.teachers import Ensemble
+    from solera.teachers.adapters import Predictions
+
+    real = y.is_floating_point()
+    if path.suffix == ".onnx":
+        return Ensemble([path], family="gaussian", noise=noise) if real else Ensemble([path])
+    if real:
+        raise ValueError(f"--baseline {path} is no model: for real targets a baseline must be an ONNX file")
+    return {"test": Predictions([path], examples=len(x))(Batch(x, torch.arange(len(x))))}
+
+
+def describe(result: "Evaluation", out: Path, absent: Sequence[str]) -> None:
+    """The table and the verdicts, in a few lines."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from solera.evaluation.content import verdicts
+
+    console = Console()
+    console.print(Markdown(result.markdown())) if console.is_terminal else print(result.markdown())
+    for found in verdicts(result):
+        print(f"\n{found.student}: {found.sentences[0]}")
+        print("\n".join(f"  {sentence}" for sentence in found.sentences[1:]))
+    if not result.draws:
+        print("\nNo verdict without intervals: --resamples 200.")
+    if absent:
+        print(
+            f"\nNobody knows what the ensemble says about {', '.join(absent)}: pass its predictions as "
+            f"--members-unfamiliar {absent[0]}=FILE, or the verdict does not look at it."
+        )
+    print(f"\nWritten to {out}: columns.csv (every answer), metrics.json, resamples.csv.")
+
+
+def into_cards(result: "Evaluation", folders: dict[str, Path]) -> None:
+    """Metrics and thresholds into the students' model cards."""
+    from solera.evaluation.report import card_numbers
+    from solera.training.card import record
+
+    for name, folder in folders.items():
+        try:
+            record(folder, *card_numbers(result, name))
+            print(f"{folder / 'README.md'} has its metrics and thresholds now.")
+        except OSError as error:
+            print(f"the model card of {folder} stays as it is: {error}")
+
+
+def evaluate(
+    student: Annotated[list[Path], typer.Option(help="The folder of a student; several: one --student each.")],
+    members: Annotated[
+        list[Path],
+        typer.Option(help="The ensemble: ONNX models, or what they said about the inputs, as for solera distill."),
+    ],
+    inputs: Annotated[Path, typer.Option(help="Test inputs that no model has seen: .npy, first axis the examples.")],
+    labels: Annotated[Path, typer.Option(help="Their true classes (whole numbers) or targets: .npy (N,).")],
+    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("evaluation"),
+    unfamiliar: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=FILE", help="Inputs of another kind, .npy; any number of sets.")
+    ] = None,
+    members_unfamiliar: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="What the members said about that set, if they are no models."),
+    ] = None,
+    variances: Annotated[Path | None, typer.Option(help="Variances beside forecasts.")] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="A model of your own to beat: ONNX, or its probabilities (N, K).")
+    ] = None,
+    resamples: Annotated[int, typer.Option(help="For the intervals; 0: none, and no verdict.")] = 200,
+) -> None:
+    """Compare students with their ensemble: accuracy, calibration, uncertainty, speed, and a verdict.
+
+    The metrics and thresholds also go into the students' model cards.
+    """
+    import torch
+
+    from solera.core.disk import only_writer
+    from solera.evaluation import evaluate as compare
+    from solera.recipes.arrays import load_array
+
+    sets = inputs_by_set(inputs, unfamiliar or [])
+    y = torch.as_tensor(load_array(str(labels)))
+    if len(y) != len(sets["test"]):
+        raise ValueError(f"{inputs} holds {len(sets['test'])} inputs, {labels} {len(y)} labels: they must be the same")
+    elsewhere = named(members_unfamiliar or [], "--members-unfamiliar")
+    models, y, noise = ensemble_of(members, elsewhere, variances, sets, y)
+    absent = [name for name in sets if name not in models["ensemble"]] if isinstance(models["ensemble"], dict) else []
+    if baseline is not None:
+        models["baseline"] = baseline_of(baseline, noise, sets["test"], y)
+    students = students_in(student, ["single", "ensemble", "baseline"], sets["test"].shape[1:])
+    models |= {name: found for name, (_, found) in students.items()}
+    with only_writer(out):
+        others = {name: x for name, x in sets.items() if name != "test"}
+        result = compare(models, sets["test"], y, unfamiliar=others, resamples=resamples)
+        result.save(out)
+    describe(result, out, absent)
+    into_cards(result, {name: folder for name, (folder, _) in students.items()})
+    print(f"Next: solera report {out}")

@@ -1,0 +1,207 @@
+"""What an evaluation found: metrics by model, and every model's columns, kept in a folder that others can read too."""
+
+import csv
+import io
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from solera.core.disk import read_manifest, require_checksum, sha256, write_bytes, write_manifest
+from solera.evaluation import table
+from solera.evaluation.intervals import Draws, Interval, bootstrap, interval
+from solera.evaluation.latency import Cost
+from solera.evaluation.measure import Sets, fidelity, measure
+from solera.evaluation.plain import plain
+from solera.tasks import Classification, Regression, Row, Task
+
+KIND, VERSION = "evaluation", 1
+COSTS = ("parameters", "µs/example")  # the last columns of the table: what a model costs, not how good it is
+TASKS: dict[str, type[Task]] = {"classification": Classification, "regression": Regression}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics by model, and every model's columns by set, for plots and closer looks.
+
+    `students` are judged beside the `reference` (the ensemble), a `single` member and a `baseline`, if there are any.
+    """
+
+    task: Task
+    rows: dict[str, Row]
+    columns: dict[str, Sets]  # model -> set ("test" or an unfamiliar one) -> columns
+    reference: str | None = None
+    fidelity: dict[str, Row] = field(default_factory=dict)  # what each model kept of the reference's answers
+    draws: Draws = field(default_factory=dict)  # metrics of resampled examples, where they were asked for
+    single: str | None = None
+    baseline: str | None = None
+    students: tuple[str, ...] = ()
+    target: np.ndarray = field(default_factory=lambda: np.empty(0))  # of the test examples
+    labels: Sequence[str] | None = None  # what the classes are called
+    costs: dict[str, Cost] = field(default_factory=dict)
+    examples: Sequence[Mapping[str, Any]] = ()  # a few to look at, as the report shows them
+    made: str = ""
+
+    def interval(self, model: str, metric: str) -> Interval | None:
+        """A metric with its bootstrap interval."""
+        drawn = self.draws.get(model, {}).get(metric)
+        return None if drawn is None else interval(self.rows[model].get(metric), drawn)
+
+    def difference(self, model: str, other: str, metric: str) -> Interval | None:
+        """`model`'s metric less `other`'s, on the same resampled examples."""
+        values = [self.rows[name].get(metric) for name in (model, other)]
+        drawn = [self.draws.get(name, {}).get(metric) for name in (model, other)]
+        if values[0] is None or values[1] is None or drawn[0] is None or drawn[1] is None:
+            return None
+        return interval(values[0] - values[1], drawn[0] - drawn[1])
+
+    def markdown(self) -> str:
+        """The table as Markdown."""
+        names = sorted(dict.fromkeys(key for row in self.rows.values() for key in row), key=COSTS.__contains__)
+        lines = ["| model | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+        for model, row in self.rows.items():
+            lines.append(f"| {model} | " + " | ".join(display(name, row.get(name)) for name in names) + " |")
+        return "\n".join(lines)
+
+    def role(self, model: str) -> str:
+        """`reference`, `student` or `other`."""
+        return "reference" if model == self.reference else "student" if model in self.students else "other"
+
+    def numbers(self, model: str) -> dict[str, Any]:
+        """All that was measured of a model, as JSON values: with intervals, and beside the reference."""
+        row, cost = self.rows[model], self.costs.get(model, Cost())
+        measured = [name for name in row if name not in COSTS]
+        found = {name: self.interval(model, name) or Interval(_nan(row[name]), *2 * [_nan(None)]) for name in measured}
+        gaps = {} if self.reference in (None, model) else {n: self.difference(model, self.reference, n) for n in found}
+        return plain(
+            {
+                "name": model,
+                "role": self.role(model),
+                "metrics": {name: asdict(value) for name, value in found.items() if np.isfinite(value.value)},
+                "difference": {name: asdict(value) for name, value in gaps.items() if value is not None},
+                "fidelity": {n: {"value": v} for n, v in self.fidelity.get(model, {}).items() if v is not None},
+                "speed": cost.speed or None,
+                "parameters": cost.parameters,
+                "bytes": cost.bytes,
+            }
+        )
+
+    def save(self, folder: str | Path) -> Path:
+        """`columns.csv` (see `solera.evaluation.table`), `resamples.csv`, `metrics.json`, which comes last and vouches
+        for both, and nothing else: a report is made of these."""
+        folder = Path(folder)
+        files = {"columns.csv": table.written(self.columns, self.target), "resamples.csv": _written(self.draws)}
+        for name, content in files.items():
+            write_bytes(folder / name, content)
+        kept = {
+            "solera": version("solera"),
+            "task": next(name for name, kind in TASKS.items() if type(self.task) is kind),
+            **{key: getattr(self, key) for key in ("reference", "single", "baseline", "students", "labels", "made")},
+            "models": [self.numbers(model) for model in self.rows],
+            "shapes": table.shapes_of(self.columns),
+            "kinds": table.kinds_of(self.columns, self.target),
+            "costs": {model: asdict(cost) for model, cost in self.costs.items()},
+            "examples": plain(self.examples),
+            "files": {name: sha256(folder / name) for name in files},
+        }
+        write_manifest(folder / "metrics.json", KIND, VERSION, kept)
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Evaluation":
+        """Reads what `save` wrote; files that are missing or were changed are refused by name."""
+        folder = Path(folder)
+        kept = read_manifest(folder / "metrics.json", KIND, VERSION)
+        for name, checksum in kept["files"].items():
+            require_checksum(folder / name, checksum)
+        columns, target = table.read((folder / "columns.csv").read_bytes(), kept["shapes"], kept["kinds"])
+        costs = {model: Cost(**cost) for model, cost in kept["costs"].items()}
+        found = assembled(TASKS[kept["task"]](), columns, target, kept["reference"], costs)
+        rest = {key: kept[key] for key in ("single", "baseline", "labels", "examples", "made")}
+        return replace(
+            found, draws=_read((folder / "resamples.csv").read_bytes()), students=tuple(kept["students"]), **rest
+        )
+
+
+def _nan(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _written(draws: Draws) -> bytes:
+    """One line per model and resample, a column a metric."""
+    names = list(dict.fromkeys(name for drawn in draws.values() for name in drawn))
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["model", "resample", *names])
+    for model, drawn in draws.items():
+        count = len(next(iter(drawn.values())))
+        cells = [drawn[name].tolist() if name in drawn else [""] * count for name in names]
+        writer.writerows(zip([model] * count, range(count), *cells, strict=True))
+    return file.getvalue().encode()
+
+
+def _read(content: bytes) -> Draws:
+    header, *lines = csv.reader(io.StringIO(content.decode(), newline=""))
+    by_model: dict[str, list[list[str]]] = {}
+    for line in lines:
+        by_model.setdefault(line[0], []).append(line)
+    return {
+        model: {
+            name: np.array(cells, dtype=np.float64)
+            for name, cells in zip(header, zip(*some, strict=True), strict=True)
+            if name not in ("model", "resample") and cells[0] != ""
+        }
+        for model, some in by_model.items()
+    }
+
+
+def assembled(
+    task: Task,
+    columns: dict[str, Sets],
+    target: np.ndarray,
+    reference: str | None,
+    costs: Mapping[str, Cost],
+    resamples: int = 0,
+) -> Evaluation:
+    """Metrics, fidelity and resampled metrics, all from the columns."""
+
+    def rows_of(every: Mapping[str, Sets]) -> dict[str, Row]:
+        theirs = every[reference] if reference is not None else None
+        return {name: measure(own, theirs, task) for name, own in every.items()}
+
+    rows = rows_of(columns)
+    kept: dict[str, Row] = {}
+    if reference is not None:
+        theirs = columns[reference], rows[reference]
+        kept = {name: fidelity(own, theirs[0], rows[name], theirs[1]) for name, own in columns.items()}
+    draws = bootstrap(columns, rows_of, resamples)
+    for name, row in rows.items():
+        cost = costs.get(name, Cost())
+        row |= dict(zip(COSTS, (cost.parameters, cost.microseconds), strict=True))
+    return Evaluation(task, rows, columns, reference, kept, draws, target=target, costs=dict(costs))
+
+
+def versions() -> str:
+    """With what and when it was made."""
+    software = ", ".join(f"{name} {version(name)}" for name in ("solera", "torch", "numpy"))
+    return f"{software}, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}"
+
+
+def display(name: str, value: float | None) -> str:
+    """A number as a person would want it; a dash where there is none."""
+    if value is None or np.isnan(value):
+        return "–"
+    if name == "parameters":
+        return f"{value:,.0f}"
+    if name.startswith("µs"):
+        return f"{value:.1f}" if value < 100 else f"{value:.0f}"
+    if name == "accuracy" or name.startswith(("OOD", "PRR", "coverage")):
+        return f"{100 * value:.1f}"
+    if name in ("RMSE", "CRPS", "width 90 %"):
+        return f"{value:.4g}"
+    return f"{value:.3f}"

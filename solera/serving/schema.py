@@ -1,0 +1,172 @@
+"""What the service's own description (OpenAPI) says of its requests and answers, for the student at hand."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from solera.serving.answers import DEFAULT
+from solera.serving.reading import JSON, NPY, NPZ
+from solera.serving.served import Served
+from solera.training.card import MEANINGS, Input
+
+Schema = dict[str, Any]
+BINARY = {"type": "string", "format": "binary"}
+REASONS = {
+    400: "The body is not what its Content-Type says",
+    406: "The answer cannot have a format that the Accept header names",
+    408: "The body did not arrive in time",
+    413: "The body is too large",
+    415: "The Content-Type is not one that is read",
+    422: "The body can be read, but not by this student: shape, dtype, numbers that are not finite, names",
+    503: "Too many rows wait: try again after Retry-After seconds",
+    504: "The answer was not ready in time",
+}
+
+
+class Problem(BaseModel):
+    """Why there is no answer."""
+
+    model_config = ConfigDict(extra="forbid")
+    status: int = Field(description="The HTTP status again.")
+    field: str = Field(description="What is at fault: a part of the body, a header, a parameter.")
+    reason: str = Field(description="One sentence with the value and the remedy.")
+
+
+class Health(BaseModel):
+    """Is the service ready, and which student does it serve?"""
+
+    model_config = ConfigDict(extra="forbid")
+    ready: bool
+    fingerprint: str
+    versions: dict[str, str]
+
+
+class InputFacts(BaseModel):
+    """A tensor that goes in: the shape is of one example; "tokens" may be any number."""
+
+    name: str
+    shape: list[int | str]
+    dtype: str
+
+
+class Facts(BaseModel):
+    """What goes in and comes out."""
+
+    method: str
+    fingerprint: str
+    task: str
+    uncertainty: str = Field(description="The unit of total, data and knowledge: nats or variance.")
+    inputs: list[InputFacts]
+    features: list[str]
+    units: dict[str, str]
+    labels: list[str]
+    measures: list[str]
+    thresholds: dict[str, float]
+
+
+def _number(dtype: str) -> Schema:
+    kind = np.dtype(dtype)
+    limits = np.finfo(kind) if kind.kind == "f" else np.iinfo(kind)
+    name = "number" if kind.kind == "f" else "integer"
+    most = {"minimum": float(limits.min), "maximum": float(limits.max)} if kind.kind == "f" else {}
+    return {"type": name, **most}
+
+
+def _nested(inner: Schema, shape: Sequence[int | str]) -> Schema:
+    for size in reversed(shape):
+        length = {"minItems": size, "maxItems": size} if isinstance(size, int) else {"minItems": 1}
+        inner = {"type": "array", "items": inner, **length}
+    return inner
+
+
+def _many(one: Schema) -> Schema:
+    return {"type": "array", "minItems": 1, "items": one}
+
+
+def _one_input(given: Input, features: Sequence[str] = ()) -> Schema:
+    number = _number(given.dtype)
+    one = _nested(number, list(given.shape or ()))
+    named = {"type": "object", "properties": dict.fromkeys(features, number), "required": list(features)}
+    named = {**named, "additionalProperties": False}
+    return {"anyOf": [_many(one), one, *([named, _many(named)] if features else [])]}
+
+
+def _inputs(served: Served) -> Schema:
+    if len(served.inputs) == 1:
+        return _one_input(served.inputs[0], served.features)
+    names = [i.name for i in served.inputs]
+    properties = {i.name: _one_input(i) for i in served.inputs}
+    return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
+
+
+def example(served: Served) -> Any:
+    """Zeros, of the right shape and with the right names."""
+
+    def zeros(given: Input) -> list[Any]:
+        sizes = [size if isinstance(size, int) else 3 for size in given.shape or ()]
+        return np.zeros([1, *sizes], given.dtype).tolist()
+
+    if len(served.inputs) > 1:
+        return {i.name: zeros(i) for i in served.inputs}
+    return [dict.fromkeys(served.features, 0.0)] if served.features else zeros(served.inputs[0])
+
+
+def parameters(served: Served) -> list[Schema]:
+    """In the query of POST /predict; useful with NumPy bytes, whose body has no place for them."""
+    about = {
+        "threshold": ({"type": "number"}, "accept what is at most so uncertain"),
+        "measure": ({"enum": list(served.measures)}, f"by this measure, else by {DEFAULT}"),
+    }
+    return [
+        {"name": name, "in": "query", "required": False, "schema": schema, "description": text}
+        for name, (schema, text) in about.items()
+    ]
+
+
+def request_body(served: Served) -> Schema:
+    """For POST /predict."""
+    body = {
+        "type": "object",
+        "properties": {
+            "inputs": _inputs(served),
+            "threshold": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+            "measure": {"anyOf": [{"enum": list(served.measures)}, {"type": "null"}]},
+        },
+        "required": ["inputs"],
+        "additionalProperties": False,
+    }
+    content = {JSON: {"schema": body, "example": {"inputs": example(served)}}}
+    arrays = [NPZ, NPY] if len(served.inputs) == 1 else [NPZ]
+    return {"required": True, "content": {**content, **{kind: {"schema": BINARY} for kind in arrays}}}
+
+
+def answer(served: Served) -> Schema:
+    """Of POST /predict, status 200."""
+    real = served.family == "gaussian"
+    each: Schema = {"mean": _nested({"type": "number"}, [*served.axes, len(served.labels)])}
+    each |= {name: _nested({"type": "number"}, served.axes) for name in served.measures}
+    properties = {name: {**kind, "description": MEANINGS[name][real]} for name, kind in each.items()}
+    if not real:
+        properties["label"] = {**_nested({"type": "string"}, served.axes), "description": "the likeliest class"}
+    required = list(properties)
+    properties["accepted"] = {
+        **_nested({"type": "boolean"}, served.axes),
+        "description": "is the measure at most the threshold? Only if there is one",
+    }
+    row = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    body = {
+        "type": "object",
+        "properties": {
+            "fingerprint": {"type": "string"},
+            "labels": {"type": "array", "items": {"type": "string"}, "description": "names of what mean holds"},
+            "threshold": {"type": "number"},
+            "measure": {"enum": list(served.measures), "description": f"{DEFAULT} unless the request names one"},
+            "predictions": _many(row),
+        },
+        "required": ["fingerprint", "labels", "predictions"],
+        "additionalProperties": False,
+    }
+    files = {kind: {"schema": BINARY} for kind in (NPZ, NPY)}
+    return {"description": "What the student says of every row", "content": {JSON: {"schema": body}, **files}}

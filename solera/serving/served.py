@@ -1,0 +1,106 @@
+"""What is served: a graph in onnxruntime, and what is known of its inputs and answers."""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from solera.serving.export import Arrays, Graph, export
+from solera.serving.trace import random_inputs
+from solera.training.card import Input, Preprocessing
+from solera.training.student import Student
+
+MEASURES = ("total", "data", "knowledge")
+
+
+@dataclass(frozen=True)
+class Served:
+    """A student that answers arrays, and what whoever asks it must know."""
+
+    graph: Graph
+    inputs: Sequence[Input]  # shapes are of one example
+    features: Sequence[str]
+    units: dict[str, str]
+    labels: Sequence[str]  # names of the classes or targets; numbered where nobody named them
+    family: str
+    method: str
+    fingerprint: str
+    thresholds: dict[str, float]
+    axes: Sequence[int | str] = ()  # between rows and classes: a tagger answers for every token
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The uncertainties that this student tells apart."""
+        return tuple(name for name in MEASURES if name in self.graph.outputs)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For people and pages: what goes in and comes out."""
+        return {
+            "method": self.method,
+            "fingerprint": self.fingerprint,
+            "task": "regression" if self.family == "gaussian" else "classification",
+            "uncertainty": "variance" if self.family == "gaussian" else "nats",
+            "inputs": [{"name": i.name, "shape": list(i.shape or ()), "dtype": i.dtype} for i in self.inputs],
+            "features": list(self.features),
+            "units": self.units,
+            "labels": list(self.labels),
+            "measures": list(self.measures),
+            "thresholds": self.thresholds,
+        }
+
+    def __call__(self, arrays: Arrays) -> Arrays:
+        """What the student says; a ValueError if it cannot read the arrays."""
+        return self.graph(arrays)
+
+
+def versions() -> dict[str, str]:
+    """Of what answers."""
+    return {name: version(name) for name in ("solera", "onnxruntime", "fastapi", "uvicorn")}
+
+
+def read_graph(path: str | Path, threads: int | None = None) -> Served:
+    """A student that `solera export` wrote, ready to answer."""
+    graph = Graph(path, threads)
+    known = graph.metadata
+    if missing := [key for key in ("labels", "preprocessing", "family", "fingerprint") if key not in known]:
+        raise ValueError(f"{path} is no student, its metadata has no {', '.join(missing)}: make it with solera export")
+    given = Preprocessing.read(json.loads(known["preprocessing"]))
+    inputs = [Input(i.name, graph.inputs[i.name][1:], str(graph.dtypes[i.name])) for i in given.inputs]
+    once = {i.name: np.zeros([1, *(n if isinstance(n, int) else 1 for n in i.shape or ())], i.dtype) for i in inputs}
+    count = graph(once)["mean"].shape[-1]  # the first run also makes onnxruntime allocate what it needs
+    labels = json.loads(known["labels"]) or [str(number) for number in range(count)]
+    return Served(
+        graph=graph,
+        inputs=inputs,
+        features=given.features,
+        units=dict(given.units),
+        labels=[str(label) for label in labels],
+        family=known["family"],
+        method=json.loads(known["method"])["name"],
+        fingerprint=known["fingerprint"],
+        thresholds=json.loads(known.get("thresholds", "{}")),
+        axes=tuple(graph.session.get_outputs()[graph.outputs.index("mean")].shape[1:-1]),
+    )
+
+
+def read_student(source: Student | str | Path, threads: int | None = None) -> Served:
+    """A student, its folder, or the .onnx file that `solera export` made of it."""
+    if not isinstance(source, Student):
+        path = Path(source)
+        if path.suffix == ".onnx" or path.is_file():
+            return read_graph(path, threads)
+        try:
+            source = Student.load(path)
+        except ValueError as error:
+            if "model=" not in str(error):
+                raise
+            raise ValueError(f"{error}; then solera.serving.serve(student), or export it and serve the file") from error
+    with tempfile.TemporaryDirectory() as folder:
+        file = export(source, Path(folder) / "student.onnx", random_inputs(source)).path
+        return read_graph(file, threads)

@@ -1,0 +1,323 @@
+"""The parts of the service by themselves: joining and splitting requests, limits of line and time, unusual students."""
+
+import asyncio
+import io
+import re
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from solera import Student
+from solera.methods import EnD, ProxyDirichlet
+from solera.serving import Settings, export
+from solera.serving.answers import answer_type
+from solera.serving.app import make_app
+from solera.serving.batching import Batcher, FullError
+from solera.serving.counters import Histogram
+from solera.serving.reading import RefusedError, array_of
+from solera.serving.served import Served, read_graph, read_student
+from solera.serving.settings import bytes_of
+from tests.serving.test_export import Tagger, TwoInputs
+
+
+def doubled(arrays):
+    """Stands in for a graph; refuses negative numbers, whoever sent them."""
+    if (arrays["inputs"] < 0).any():
+        raise ValueError("negative")
+    return {"mean": 2 * arrays["inputs"]}
+
+
+class Held:
+    """A graph that waits until it is let go, and remembers the sizes of its runs."""
+
+    def __init__(self):
+        self.go, self.sizes = threading.Event(), []
+
+    def __call__(self, arrays):
+        self.sizes.append(len(arrays["inputs"]))
+        assert self.go.wait(30)
+        return doubled(arrays)
+
+
+def column(*values):
+    return {"inputs": np.array(values, float)[:, None]}
+
+
+async def until(true):
+    while not true():
+        await asyncio.sleep(0.001)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(1, 12), st.sampled_from([0.0, 0.001]))
+def test_every_request_gets_its_own_rows(sizes, max_batch, max_wait):
+    starts = np.cumsum([0, *sizes])
+    parts = [np.arange(s, s + n, dtype=float) for s, n in zip(starts, sizes, strict=False)]
+    runs = []
+
+    async def all_at_once():
+        async with Batcher(doubled, max_batch, max_wait, seen=runs.append) as line:
+            return await asyncio.gather(*(line.ask(column(*part)) for part in parts))
+
+    for part, said in zip(parts, asyncio.run(all_at_once()), strict=True):
+        np.testing.assert_array_equal(said["mean"][:, 0], 2 * part)
+    assert sum(runs) == sum(sizes)
+    assert max(runs) <= max_batch
+
+
+def test_requests_that_wait_are_joined_in_order_and_rows_of_other_shapes_are_not():
+    async def ask():
+        held = Held()
+        async with Batcher(held, max_batch=5) as line:
+            first = asyncio.create_task(line.ask(column(0)))
+            await until(lambda: held.sizes)
+            waiting = [asyncio.create_task(line.ask(column(*range(n)))) for n in (2, 2, 3, 1)]
+            wide = asyncio.create_task(line.ask({"inputs": np.ones((1, 4))}))
+            await until(lambda: line.waiting == 9)
+            held.go.set()
+            said = await asyncio.gather(first, *waiting, wide)
+        return held.sizes, [len(one["mean"]) for one in said], line.waiting
+
+    sizes, lengths, left = asyncio.run(ask())
+    assert sizes == [1, 4, 4, 1]  # 2 + 2; then 3 + 1, which may not overtake; then the other shape
+    assert lengths == [1, 2, 2, 3, 1, 1]
+    assert left == 0
+
+
+def test_one_bad_request_does_not_hurt_those_it_was_joined_with():
+    async def ask():
+        held = Held()
+        async with Batcher(held, max_batch=8) as line:
+            first = asyncio.create_task(line.ask(column(0)))
+            await until(lambda: held.sizes)
+            rest = [asyncio.create_task(line.ask(column(n))) for n in (1, -2, 3)]
+            await until(lambda: line.waiting == 3)
+            held.go.set()
+            return await asyncio.gather(first, *rest, return_exceptions=True)
+
+    first, one, bad, three = asyncio.run(ask())
+    assert isinstance(bad, ValueError)
+    assert (first["mean"].item(), one["mean"].item(), three["mean"].item()) == (0, 2, 6)
+
+
+def test_who_gives_up_leaves_the_line_and_the_others_stay():
+    async def ask():
+        held = Held()
+        async with Batcher(held, max_batch=4) as line:
+            running = asyncio.create_task(line.ask(column(0)))
+            await until(lambda: held.sizes)
+            large, small = (asyncio.create_task(line.ask(column(*values))) for values in (range(10), [7]))
+            await until(lambda: line.waiting == 11)
+            large.cancel()
+            running.cancel()  # the graph is busy with this one: it may finish, nobody listens
+            await asyncio.sleep(0)
+            held.go.set()
+            return await small, held.sizes, line.waiting
+
+    said, sizes, left = asyncio.run(ask())
+    assert said["mean"].item() == 14
+    assert sizes == [1, 1]
+    assert left == 0
+
+
+def test_a_full_line_takes_no_more_and_the_way_out_finishes_what_was_asked():
+    async def ask():
+        held = Held()
+        async with Batcher(held, max_batch=2, max_queue=3) as line:
+            asked = [asyncio.create_task(line.ask(column(0)))]
+            await until(lambda: held.sizes)
+            asked += [asyncio.create_task(line.ask(column(1, 2))), asyncio.create_task(line.ask(column(3, 4)))]
+            await until(lambda: line.waiting == 4)
+            with pytest.raises(FullError):
+                await line.ask(column(5))
+            held.go.set()
+        assert held.sizes == [1, 2, 2]
+        with pytest.raises(FullError):
+            await line.ask(column(6))
+        return [said["mean"].ravel().tolist() for said in await asyncio.gather(*asked)]
+
+    assert asyncio.run(ask()) == [[0], [2, 4], [6, 8]]
+
+
+class Slow(Served):
+    """Takes its time."""
+
+    def __call__(self, arrays):
+        time.sleep(0.3)
+        return super().__call__(arrays)
+
+
+@pytest.fixture(scope="module")
+def slow(rows_graph):
+    return Slow(**vars(read_graph(rows_graph)))
+
+
+def test_late_answers_are_504_and_a_full_line_503(slow):
+    row = {"inputs": [[50.0, 25.0, 90.0]]}
+    with TestClient(make_app(slow, Settings(timeout=0.1, max_batch=1, max_queue=1))) as client:
+        answer = client.post("/predict", json=row)
+        assert answer.status_code == 504
+        assert "not ready within 0.1 s" in answer.json()["reason"]
+    with TestClient(make_app(slow, Settings(max_batch=1, max_queue=1))) as client:
+        statuses = []
+
+        def ask():
+            statuses.append(client.post("/predict", json=row))
+
+        askers = [threading.Thread(target=ask) for _ in range(6)]
+        for asker in askers:
+            asker.start()
+        for asker in askers:
+            asker.join()
+    found = sorted(answer.status_code for answer in statuses)
+    assert set(found) == {200, 503}
+    refused = next(answer for answer in statuses if answer.status_code == 503)
+    assert refused.headers["Retry-After"] == "1"
+    assert "try again" in refused.json()["reason"]
+
+
+def test_a_body_that_does_not_arrive_is_408(rows_graph):
+
+    async def receive_slowly():
+        app = make_app(read_graph(rows_graph), Settings(timeout=0.05))
+        sent = []
+        parts = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+        async def receive():
+            return parts.pop() if parts else await asyncio.sleep(30)
+
+        async def send(message):
+            sent.append(message)
+
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/predict", "query_string": b"", "headers": headers}
+        await app({**scope, "app": app, "scheme": "http", "server": ("x", 80), "root_path": ""}, receive, send)
+        return sent
+
+    start, body = asyncio.run(receive_slowly())
+    assert start["status"] == 408
+    assert (b"connection", b"close") in start["headers"]
+    assert b"did not arrive within 0.05 s" in body["body"]
+
+
+def served_by(student, example, folder):
+    return TestClient(make_app(read_graph(export(student, folder / "s.onnx", example).path), Settings()))
+
+
+def test_a_tagger_answers_for_every_token_and_lengths_are_not_mixed(tmp_path):
+    student = Student(Tagger(), ProxyDirichlet(), ["a", "b", "c"]).eval()
+    example = torch.randint(20, (4, 6))
+    with served_by(student, example, tmp_path) as client:
+        for tokens in ([1, 2, 3], [[4, 5], [6.0, 7]]):
+            content = client.post("/predict", json={"inputs": tokens, "threshold": 1.05}).json()
+            want = student.predict(torch.tensor(tokens).reshape(-1, np.shape(tokens)[-1]).long())
+            mean = [row["mean"] for row in content["predictions"]]
+            np.testing.assert_allclose(mean, want.mean, rtol=1e-5, atol=1e-6)
+            assert [row["accepted"] for row in content["predictions"]] == (want.total <= 1.05).tolist()
+            chosen = [["abc"[k] for k in row] for row in want.mean.argmax(-1).tolist()]
+            assert [row["label"] for row in content["predictions"]] == chosen
+        for bad, reason in [([1.5], "dtype float64"), ([99], "cannot read these inputs"), ([2**64], "dtype")]:
+            answer = client.post("/predict", json={"inputs": bad})
+            assert answer.status_code == 422
+            assert reason in answer.json()["reason"]
+
+
+def test_a_student_with_two_inputs_takes_them_by_name(tmp_path):
+    student = Student(TwoInputs(), EnD(), None).eval()
+    example = {"row": torch.randn(4, 4), "kind": torch.randint(5, (4,))}
+    want = student.predict(example)
+    with served_by(student, example, tmp_path) as client:
+        names = {name: tensor.tolist() for name, tensor in example.items()}
+        content = client.post("/predict", json={"inputs": names}).json()
+        np.testing.assert_allclose([row["mean"] for row in content["predictions"]], want.mean, rtol=1e-5, atol=1e-6)
+        assert content["labels"] == ["0", "1", "2"]  # nobody named them
+        assert set(content["predictions"][0]) == {"label", "mean", "total"}  # EnD keeps no split
+        file = io.BytesIO()
+        np.savez_compressed(file, **{name: tensor.numpy() for name, tensor in example.items()})
+        header = {"Content-Type": "application/x-npz"}
+        packed = client.post("/predict", content=file.getvalue(), headers=header)
+        assert packed.json() == content
+        for bad, reason in [
+            ({"inputs": [[1, 2, 3, 4]]}, "an object with exactly ['row', 'kind']"),
+            ({"inputs": {**names, "kind": [1]}}, "different numbers of rows"),
+            ({"inputs": {"row": names["row"]}}, "['row', 'kind']"),
+            ({"inputs": names, "measure": "knowledge"}, "choose one of total"),
+        ]:
+            answer = client.post("/predict", json=bad)
+            assert answer.status_code == 422
+            assert reason in answer.json()["reason"]
+        bomb = io.BytesIO()
+        np.savez_compressed(bomb, row=np.zeros((10**7, 4), np.float32))
+        answer = client.post("/predict", content=bomb.getvalue(), headers=header)
+        assert answer.status_code == 413
+        assert "unpacks to" in answer.json()["reason"]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.binary(max_size=200), st.integers(0, 200))
+def test_bytes_that_are_no_array_are_refused_and_nothing_else_happens(noise, cut):
+    file = io.BytesIO()
+    np.save(file, np.arange(12.0).reshape(3, 4))
+    whole = file.getvalue()
+    for content in (noise, whole[:cut] + noise, whole[:cut] + noise + whole[cut + len(noise) :]):
+        try:
+            array = array_of(content, "inputs")
+        except RefusedError as refused:
+            found = refused.status
+        else:
+            found = array.dtype.kind
+        assert found in (400, 422, *"fiu")
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("", "json"),
+        ("*/*", "json"),
+        ("application/*;q=0.1", "json"),
+        ("application/x-npy", "x-npy"),
+        ("application/json;q=0.2, application/x-npz;q=0.9", "x-npz"),
+        ("text/html, application/xhtml+xml, */*;q=0.8", "json"),
+        ("application/x-npy, application/json", "json"),
+    ],
+)
+def test_the_format_of_an_answer_is_the_best_liked(accept, kind):
+    assert answer_type(accept) == f"application/{kind}"
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.floats(0, 100), max_size=30))
+def test_a_histogram_counts_what_lies_at_or_below_each_edge(values):
+    one_by_one, together = Histogram((0.5, 1, 10)), Histogram((0.5, 1, 10))
+    for value in values:
+        one_by_one.add(value)
+    together.add_all(np.array(values))
+    assert one_by_one.counts == together.counts
+    assert [int(text.split()[-1]) for text in together.lines("x")[:4]] == [
+        sum(value <= edge for value in values) for edge in (0.5, 1, 10, np.inf)
+    ]
+
+
+def test_sizes_are_read_as_people_write_them():
+    assert [bytes_of(text) for text in ("16MB", "1 GiB", "512kb", "7")] == [16_000_000, 2**30, 512_000, 7]
+    with pytest.raises(ValueError, match="'16 apples' is no size: write bytes such as 16MB"):
+        bytes_of("16 apples")
+
+
+@pytest.mark.parametrize("wrong", [{"max_batch": 0}, {"timeout": -1.0}, {"max_wait_ms": -1.0}, {"port": 70000}])
+def test_settings_that_make_no_sense_are_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        replace(Settings(), **wrong)
+
+
+def test_a_network_of_ones_own_class_is_served_by_its_graph(tmp_path):
+    Student(Tagger(), ProxyDirichlet(), None).save(tmp_path)
+    with pytest.raises(ValueError, match=re.escape("then solera.serving.serve(student), or export it")):
+        read_student(tmp_path)
