@@ -1,10 +1,12 @@
 """If the least certain are rejected, what error is left, and which number goes into the code?
 
-Thresholds are chosen and judged on the same examples; the intervals are those of the error at a given threshold.
+Thresholds are chosen and judged on the same examples; the intervals are those of the error at a given threshold:
+Wilson's for shares of wrong answers, by resampling for squared errors.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -40,6 +42,15 @@ def _drawn(kept: np.ndarray, error: np.ndarray, resamples: int, seed: int) -> np
     return draws
 
 
+def _wilson(share: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's interval of a share of `count`: no error among few examples does not promise none."""
+    z2 = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2
+    n = np.maximum(count, 1)
+    middle, half = share + z2 / (2 * n), np.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n)
+    low, high = ((middle + end) / (1 + z2 / n) for end in (-half, half))
+    return np.minimum(low.clip(0), share), np.maximum(high.clip(max=1), share)
+
+
 def _at(
     thresholds: Sequence[float], uncertainty: np.ndarray, error: np.ndarray, resamples: int, seed: int
 ) -> list[Threshold]:
@@ -50,8 +61,11 @@ def _at(
     count = kept.sum(0)
     means = np.divide(error @ kept, count, out=np.zeros(len(count)), where=count > 0)
     tail = 100 * (1 - LEVEL) / 2
-    ends = [means, means]
-    if resamples:
+    if not resamples:
+        ends = means, means
+    elif np.isin(error, (0, 1)).all():
+        ends = _wilson(means, count)
+    else:
         ends = np.percentile(_drawn(kept, error, resamples, seed), [tail, 100 - tail], axis=0)
     columns = (thresholds, count / len(error), means, *ends)
     return [Threshold(*(float(number) for number in row)) for row in zip(*columns, strict=True)]

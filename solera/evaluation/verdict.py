@@ -176,7 +176,7 @@ def _judge_knowledge(
     else:
         states["knowledge"] = "unclear"
     what = WORDS[states["knowledge"]]
-    found = [f"AUROC on {name} {_signed(worse, -100)} points" for name, worse in sets.items() if worse is not None]
+    found = [f"AUROC on “{name}” {_signed(worse, -100)} points" for name, worse in sets.items() if worse is not None]
     sentences.append(
         f"Knowledge is {what}: it ranks inputs as the ensemble's does to ρ = {follows:.2f}"
         + "".join(f", {f}" for f in found)

@@ -29,13 +29,14 @@ class Scale:
     depth: int  # of the VGG
     channels: int  # of its first stage
     dropout: tuple[float, float]  # the probability of dropping a unit: members', students'
-    images: int  # for training, and as many auxiliary ones; 0: all
+    images: int  # for training; 0: all
+    auxiliary: int  # images beside them; 0: all
     tests: int  # of each set; 0: all
     members: int
     epochs: int
     student_epochs: int
     repeats: int  # students differ in initial weights and in the order of the data; the ensemble is one
-    batch_size: int
+    batch_sizes: tuple[int, int]  # members', students'
     lr: float
     degrees: float  # images are flipped, shifted by up to 4 pixels and turned by up to so much
     temperature: float  # EnD² starts from it
@@ -147,7 +148,7 @@ def orderings(at: Scale, found: Found) -> list[str]:
     return [*claims, verdict(text + ", ".join(f"{k} {v:+.1f}" for k, v in apart.items()), min(apart.values()) > 0)]
 
 
-def page(recipe: Recipe, at: Scale, found: Found, images: int, work: Workspace) -> str:
+def page(recipe: Recipe, at: Scale, found: Found, images: int, auxiliary: int, work: Workspace) -> str:
     """The three tables with the paper's numbers beside ours, the claims and the figure."""
 
     def cell(name: str, key: str) -> str:
@@ -164,6 +165,7 @@ def page(recipe: Recipe, at: Scale, found: Found, images: int, work: Workspace) 
     return PAGE.format(
         at=at,
         images=f"{images:,}",
+        auxiliary=f"{auxiliary:,}",
         norm="" if at.prior_norm else ", without batch norm",
         scores=table(["model", *(shown[k] for k in scores), "paper: error / PRR / ECE / NLL"], rows(scores, 0)),
         ood=table(["model", *ood, "paper: LSUN total / knowledge ; TIM total / knowledge"], rows(ood, 1)),
@@ -216,11 +218,11 @@ PAGE = """# EnD² on CIFAR-10
 
 {at.members} VGG-{at.depth} networks ({at.channels} channels in the first stage) trained on {images} images for
 {at.epochs} epochs, and students of the same shape, {at.student_epochs} epochs (the prior network, PN, {at.epochs}, at
-half the rate{norm}). Batches of {at.batch_size}, one-cycle rate up to {at.lr:g}, dropout {at.dropout[0]:g} (members)
-and {at.dropout[1]:g} (students); images flipped, shifted by up to 4 pixels and turned by up to {at.degrees:g}°; the
-teacher speaks of the plain ones. EnD at temperature 2.5, EnD² from {at.temperature:g} down to 1. "+AUX" and PN: with as
-many images of CIFAR-100. IND: one member. Mean ± sample standard deviation over {at.repeats} students (IND: over the
-members; there is one ensemble). {at.note}
+half the rate{norm}). Batches of {at.batch_sizes[0]} (members) and {at.batch_sizes[1]} (students), one-cycle rate up to
+{at.lr:g}, dropout {at.dropout[0]:g} and {at.dropout[1]:g}; images flipped, shifted by up to 4 pixels and turned by up
+to {at.degrees:g}°; the teacher speaks of the plain ones. EnD at temperature 2.5, EnD² from {at.temperature:g} down to
+1. "+AUX" and PN: with {auxiliary} images of CIFAR-100 beside the others. IND: one member. Mean ± sample standard
+deviation over {at.repeats} students (IND: over the members; there is one ensemble). {at.note}
 
 The paper: VGG-16, 100 members, 50,000 images, 45 and 90 epochs, EnD² from 10 down; so compare orders, not digits.
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from solera.evaluation.thresholds import threshold_for_error, threshold_for_false_alarms, threshold_table
 from solera.tasks import Classification, Regression
@@ -44,6 +45,17 @@ def test_a_wanted_error_gets_the_most_coverage(ties, wanted):
     row = threshold_for_error(found, Classification(), wanted)
     assert (row.coverage if row else 0.0) == best
     assert row is None or row.error <= wanted
+
+
+def test_the_interval_of_a_share_is_wilsons():
+    found = columns()
+    found["correct"][found["total"] < 0.6] = True  # no error among those
+    for row in threshold_table(found, Classification())["total"]:
+        kept = found["total"] <= row.threshold
+        wrong = (~found["correct"][kept]).sum()
+        wanted = binomtest(int(wrong), int(kept.sum())).proportion_ci(0.95, "wilson")
+        np.testing.assert_allclose((row.low, row.high), (wanted.low, wanted.high), atol=1e-12)
+    assert row.error == row.low == 0.0 < row.high
 
 
 def test_false_alarms():

@@ -14,7 +14,9 @@ from solera.recipes.base import Workspace, settings_of
 from solera.recipes.endd_cifar10 import SCALES, STUDENTS, EnddCifar10, first, member
 from solera.recipes.endd_page import BINS, OTHERS, PAPER, measure, ordering
 
-TINY = replace(SCALES["quick"], channels=2, images=48, tests=40, members=3, epochs=1, student_epochs=1, degrees=15.0)
+TINY = replace(
+    SCALES["quick"], channels=2, images=48, auxiliary=32, tests=40, members=3, epochs=1, student_epochs=1, degrees=15.0
+)
 
 
 def run(folder, recipe):
@@ -82,7 +84,7 @@ def test_an_ordering_knows_which_way_is_better_and_how_sure_it_is():
 
 def test_the_papers_scale_is_its_appendix():
     paper = SCALES["paper"]
-    assert (paper.depth, paper.channels, paper.members, paper.batch_size, paper.lr) == (16, 64, 100, 128, 1e-3)
+    assert (paper.depth, paper.channels, paper.members, paper.batch_sizes, paper.lr) == (16, 64, 100, (128, 128), 1e-3)
     assert (paper.epochs, paper.student_epochs, paper.dropout, paper.degrees) == (45, 90, (0.5, 0.3), 15)
     assert (paper.temperature, paper.prior_norm) == (10, False)
     recipe = EnddCifar10(scale="paper")
@@ -121,7 +123,7 @@ def test_end_to_end_stopped_and_gone_on_with(tmp_path, files, monkeypatch):
         assert len(rows) == 3
         assert ("±" in rows[0]) == (name != "ENSM")
     sizes = [args[2].batches.examples for args in calls[4:]]  # the fourth again is the second EnD² student
-    assert sizes == [48] + [96] * (students - 4)  # plain images, then with as many auxiliary ones
+    assert sizes == [48] + [80] * (students - 4)  # plain images, then with auxiliary ones
 
 
 def test_the_teacher_speaks_of_plain_images_and_the_student_sees_others(files, monkeypatch):

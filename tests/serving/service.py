@@ -1,5 +1,6 @@
 """A service as a person starts it: another process, on a free port of this machine."""
 
+import io
 import json
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import numpy as np
 import torch
 
@@ -21,6 +23,20 @@ SOLERA = str(Path(sys.executable).with_name("solera"))
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 LABELS = [*"0123456", HOSTILE]
 FEATURES = ["age", "body mass index", "blood pressure"]
+NPY, NPZ, JSON = "application/x-npy", "application/x-npz", "application/json"
+CLIENT = httpx.Client(verify=False, timeout=60)  # one for all: each would read the certificates of the system anew
+
+
+def packed(array, **save):
+    file = io.BytesIO()
+    np.save(file, array, **save)
+    return file.getvalue()
+
+
+def post(running, content, kind=JSON, accept="*/*", path="/predict"):
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    headers = {"Content-Type": kind, "Accept": accept}
+    return CLIENT.post(running.url + path, content=body, headers=headers)
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
