@@ -7,11 +7,12 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from solera.core.checks import require_finite
+from solera.core.versions import versions
 from solera.distributions.base import Prediction
 from solera.evaluation.examples import examples
 from solera.evaluation.latency import costs
 from solera.evaluation.measure import Sets
-from solera.evaluation.result import Evaluation, assembled, versions
+from solera.evaluation.result import Evaluation, assembled
 from solera.tasks import Regression, task_of
 
 

@@ -2,8 +2,6 @@
 
 import csv
 import io
-import platform
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
@@ -184,12 +182,6 @@ def assembled(
         cost = costs.get(name, Cost())
         row |= dict(zip(COSTS, (cost.parameters, cost.microseconds), strict=True))
     return Evaluation(task, rows, columns, reference, kept, draws, target=target, costs=dict(costs))
-
-
-def versions() -> str:
-    """With what and when it was made."""
-    software = ", ".join(f"{name} {version(name)}" for name in ("solera", "torch", "numpy"))
-    return f"{software}, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}"
 
 
 def display(name: str, value: float | None) -> str:

@@ -13,11 +13,12 @@ from solera import methods
 from solera.core.batch import Batch, Batches
 from solera.core.checks import require_finite, require_labels
 from solera.core.seeds import stream
+from solera.core.versions import versions
 from solera.distributions import Mixture
 from solera.evaluation import evaluate
 from solera.methods import Method
 from solera.nn import network_for
-from solera.recipes.base import Recipe, Workspace, versions
+from solera.recipes.base import Recipe, Workspace
 from solera.teachers import committee
 from solera.teachers.adapters import Forecasts, Predictions
 from solera.teachers.adapters.files import read

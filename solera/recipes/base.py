@@ -1,14 +1,10 @@
 """What a recipe is: an experiment whose fields are its settings, run in a folder that remembers how far it came."""
 
 import json
-import os
-import platform
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +53,6 @@ class Recipe(ABC):
     @abstractmethod
     def run(self, work: Workspace) -> str:
         """Runs it, resumably, and returns its results as a Markdown page."""
-
-
-def versions() -> str:
-    """Where numbers came from: the software, the machine and the day, for a results page."""
-    software = ", ".join(f"{name} {version(name)}" for name in ("solera", "torch", "numpy"))
-    return f"{software}, Python {platform.python_version()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}"
 
 
 def settings_of(recipe: Recipe) -> dict[str, Any]:

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from solera.core.batch import Batches
 from solera.core.seeds import generator, stream
+from solera.core.versions import versions
 from solera.ensembles import train_ensemble
 from solera.evaluation import evaluate, report, verdict
 from solera.methods import EnD, EnD2, Method, ProxyDirichlet
 from solera.nn import ConvNet
-from solera.recipes.base import Recipe, Workspace, versions
+from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import blends
 from solera.serving import export
 from solera.teachers import Ensemble, capture

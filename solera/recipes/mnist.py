@@ -11,12 +11,13 @@ from solera.core.checks import require_positive
 from solera.core.seeds import stream
 from solera.ensembles import train_ensemble
 from solera.evaluation import evaluate
-from solera.evaluation.evaluate import Evaluation, Row, display
+from solera.evaluation.result import Evaluation, display
 from solera.methods import EnD, EnD2, Method, ProxyDirichlet
 from solera.nn import ConvNet
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import blends, grey, load_colour, load_npz, require_files, rotated
 from solera.recipes.page import origin, pyplot, save_figure, table, verdict
+from solera.tasks import Row
 from solera.teachers import Teacher, capture
 from solera.training import Student, Training, distill
 

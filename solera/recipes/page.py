@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from solera.core.disk import write_bytes
-from solera.recipes.base import Recipe, Workspace, versions
+from solera.core.versions import versions
+from solera.recipes.base import Recipe, Workspace
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -16,12 +16,13 @@ from solera.core.checks import require_fraction, require_positive
 from solera.core.seeds import generator, stream
 from solera.distributions.base import Prediction
 from solera.ensembles import fold_ids
-from solera.evaluation.evaluate import Row, evaluate
+from solera.evaluation import evaluate
 from solera.methods import EnD, Method, ProxyDirichlet
 from solera.nn import MLP
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import require_files
 from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
+from solera.tasks import Row
 from solera.teachers import Ensemble, Teacher, capture
 from solera.teachers.base import saw_from_folds
 from solera.training import Student, Training, distill, fit

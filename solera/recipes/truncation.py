@@ -15,12 +15,13 @@ from solera.core.seeds import stream
 from solera.distributions.base import Prediction, SecondOrder
 from solera.distributions.summary import TopK
 from solera.ensembles import train_ensemble
-from solera.evaluation.evaluate import Row, display
+from solera.evaluation.result import display
 from solera.methods import EnD, Method, ProxyDirichlet
 from solera.nn import ConvNet
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import grey, load_colour, load_npz, require_files
 from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
+from solera.tasks import Row
 from solera.teachers import TransferSet, capture
 from solera.teachers.codecs import Codec, DenseCodec, MeanCodec, TopKCodec
 from solera.training import Training, distill
