@@ -273,6 +273,7 @@ def claims(found: Found) -> str:
     """The paper's orderings, and whether they came out here."""
     best = "LatentBE + TDiv−SDiv"
     wanted = [
+        ("KD's NLL is no higher than one member's", "KD", "one member", "NLL"),
         ("LatentBE's NLL is no higher than KD's", "LatentBE", "KD", "NLL"),
         ("LatentBE's calibrated NLL is no higher than KD's", "LatentBE", "KD", "cNLL"),
         ("TDiv−SDiv lowers LatentBE's NLL", best, "LatentBE", "NLL"),
