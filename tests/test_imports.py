@@ -24,6 +24,7 @@ LAYERS = [
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 OPTIONAL = {
     "sklearn",
+    "uvicorn",
     "matplotlib",
     "lightgbm",
     "onnx",
