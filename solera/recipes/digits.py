@@ -10,6 +10,7 @@ from solera.core.seeds import generator, stream
 from solera.core.versions import versions
 from solera.ensembles import train_ensemble
 from solera.evaluation import evaluate, report, verdict
+from solera.evaluation.report import card_numbers
 from solera.methods import EnD, EnD2, Method, ProxyDirichlet
 from solera.nn import ConvNet
 from solera.recipes.base import Recipe, Workspace
@@ -17,6 +18,7 @@ from solera.recipes.data import blends
 from solera.serving import export
 from solera.teachers import Ensemble, capture
 from solera.training import Student, Training, distill
+from solera.training.card import record
 
 KNOWN = 8
 KEPT = "Proxy"  # the student that is exported
@@ -79,6 +81,8 @@ class Digits(Recipe):
         result = evaluate(models, x_test, y_test, unfamiliar={"8, 9": x_new}, resamples=200)
         result.save(work.folder / "evaluation")
         report(result, work.folder / "report.html")
+        for name in STUDENTS:  # metrics and thresholds into the model cards, and from there into the graph
+            record(work.folder / "students" / name, *card_numbers(result, name))
         graph = export(Student.load(work.folder / "students" / KEPT), work.folder / "student.onnx", x_test)
         judged = verdict(result, KEPT, single="single")
         return PAGE.format(table=result.markdown(), judged=" ".join(judged.sentences), graph=graph, origin=versions())
