@@ -56,4 +56,7 @@ def distill(
         held_out=held_out,
     )
     carry_out(recipe, out)
-    print(f"\nThe student is in {out}. Next, in Python: solera.Student.load('{out}').predict(inputs).knowledge")
+    print(
+        f"\nThe student is in {out}. Next: solera evaluate --student {out} with members, inputs and labels that it has not "
+        f"seen, or in Python solera.Student.load('{out}').predict(inputs).knowledge"
+    )
