@@ -57,6 +57,6 @@ def distill(
     )
     carry_out(recipe, out)
     print(
-        f"\nThe student is in {out}. Next: solera evaluate --student {out} with members, inputs and labels that it has not "
-        f"seen, or in Python solera.Student.load('{out}').predict(inputs).knowledge"
+        f"\nThe student is in {out}. Next: solera evaluate --student {out} with members, inputs and labels that it has "
+        f"not seen, or in Python solera.Student.load('{out}').predict(inputs).knowledge"
     )
