@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 from solera import Student
 from solera.cli.main import app
 from solera.cli.run import parse
+from solera.evaluation import Evaluation
 from solera.recipes import find, names
 from solera.recipes.digits import Digits
+from solera.serving import Graph
 
 SOLERA = str(Path(sys.executable).with_name("solera"))
 TINY = ["run", "digits", "members=2", "epochs=2", "student_epochs=2"]
@@ -35,8 +37,16 @@ def test_the_demo_recipe_trains_compares_and_leaves_a_student(tmp_path):
     folder = tmp_path / "runs" / "digits"
     student = Student.load(folder / "students" / "Proxy")
     assert student.predict(torch.zeros(3, 1, 8, 8)).knowledge.shape == (3,)
-    metrics = json.loads((folder / "metrics.json").read_text())
-    assert set(metrics) == {"single", "ensemble", "EnD", "EnD²", "Proxy"}
+    kept = Evaluation.load(folder / "evaluation")
+    assert set(kept.rows) == {"single", "ensemble", "EnD", "EnD²", "Proxy"}
+    assert "Verdict on the student Proxy: " in done.stdout
+    assert json.loads((folder / "report.json").read_text())["verdicts"][2]["student"] == "Proxy"
+    assert "total, rejects 5 %" in (folder / "students" / "Proxy" / "README.md").read_text()
+    graph = Graph(folder / "student.onnx")
+    images = np.random.default_rng(0).random((3, 1, 8, 8), dtype=np.float32)
+    said = student.predict(torch.from_numpy(images)).knowledge.numpy()
+    np.testing.assert_allclose(graph(images)["knowledge"], said, atol=1e-5)
+    assert "total, rejects 5 %" in graph.metadata["thresholds"]
 
     changed = solera(*TINY[:-1], "student_epochs=3", cwd=tmp_path)
     assert changed.returncode == 1
@@ -64,7 +74,19 @@ def test_ctrl_c_leaves_a_run_that_goes_on_and_says_so(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["demo"], ["capture"], ["distill"], ["inspect"], ["export"], ["run"], *(["run", name] for name in names())],
+    [
+        [],
+        ["demo"],
+        ["capture"],
+        ["distill"],
+        ["evaluate"],
+        ["report"],
+        ["export"],
+        ["serve"],
+        ["inspect"],
+        ["run"],
+        *(["run", name] for name in names()),
+    ],
     ids=str,
 )
 def test_every_help_ends_with_an_example(arguments):
