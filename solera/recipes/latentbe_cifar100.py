@@ -19,7 +19,7 @@ class LatentbeCifar100(LatentbeCifar10):
     other: ClassVar[int] = 10
     scales: ClassVar[dict[str, Scale]] = {
         "quick": Scale(10, 1, 16, 1_000, 500, 6, 32, 0.05, 0.3, 2, 10),
-        "laptop": Scale(10, 1, 16, 8_000, 2_000, 8, 64, 0.05, 0.3, 3, 100, without=("BE + ConfODS",)),
+        "laptop": Scale(10, 1, 16, 8_000, 2_000, 8, 64, 0.05, 0.3, 2, 100, without=("BE + ConfODS",)),
         "paper": Scale(28, 4, 32, 0, 5_000, 200, 128, 0.1, 0.025, 4, 0),
     }
     paper: ClassVar[dict[str, str]] = {

@@ -7,7 +7,7 @@ from scipy.stats import entropy as scipy_entropy
 from sklearn.metrics import log_loss, roc_auc_score
 
 from solera.distributions import Categorical
-from solera.methods import LatentBE
+from solera.methods import BatchEnsemble, LatentBE
 from solera.nn import WideResNet, branch
 from solera.recipes import find
 from solera.recipes import latentbe_cifar10 as study
@@ -16,6 +16,7 @@ from solera.recipes.data import load_cifar, require_cifar
 from solera.recipes.latentbe_cifar10 import LatentbeCifar10, Scale, compared, entropy, measure
 from solera.recipes.latentbe_cifar100 import LatentbeCifar100
 from solera.recipes.subspace import PLACES, Subspace, along, barrier
+from solera.training import Student
 
 TINY = Scale(10, 1, 8, 20, 12, 1, 10, 0.1, 0.3, 1, 2)
 
@@ -90,6 +91,16 @@ def test_models_are_compared_within_a_study():
     assert not compared(found, "b", "a", "NLL")[1]
 
 
+def test_the_subnetworks_nll_of_each():
+    student = branch(WideResNet(10, 1, (3, 8, 8), 4), study.MEMBERS, "normal").eval()
+    x, y = torch.rand(30, 3, 8, 8), torch.randint(4, (30,))
+    with torch.no_grad():
+        each = [torch.nn.functional.cross_entropy(student(x)[:, m], y).item() for m in range(study.MEMBERS)]
+    found = study.apart(Student(student, BatchEnsemble()), x, y)
+    assert found == {"NLL of each": pytest.approx(np.mean(each), rel=1e-5)}
+    assert compared({"a": [{"NLL": 1.0}], "b": [found]}, "a", "b", "NLL of each")[1] == (np.mean(each) >= 1)
+
+
 def test_the_line_between_two_subnetworks_has_them_at_its_ends():
     torch.manual_seed(1)
     student = branch(WideResNet(10, 1, (3, 8, 8), 4), 2, "normal").eval()
@@ -162,7 +173,7 @@ def test_all_claims_and_pictures_of_the_large_study(tmp_path):
     draw = np.random.default_rng(0)
 
     def numbers():
-        scores = {key: float(draw.random()) for key in study.SCORES}
+        scores = {key: float(draw.random()) for key in (*study.SCORES, "NLL of each")}
         histogram = {name: [1 / 30] * 30 for name in ("test", "CIFAR-10", "GTSRB")}
         rest = {"AUROC": {"CIFAR-10": 0.7, "GTSRB": 0.9}, "histogram": histogram, "training": 1.0, "ms/image": 0.1}
         return {**scores, "corrupted": scores, **rest}
