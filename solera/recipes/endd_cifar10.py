@@ -42,7 +42,7 @@ LAPTOP = Scale(
     fewer=(2,),
     temperatures=(1.0,),
     ablation_repeats=1,
-    note="The initial temperature of EnD² (lower than the paper's 10, from which a trial of 1,500 steps learnt little), "
+    note="The initial temperature of EnD² (lower than the paper's 10, from which a short trial learnt little), "
     "the batches and the augmentation were chosen by short runs, scored on training images outside this study; after a "
     "first look at EnD's errors on the test images, students got 16 epochs instead of 10.",
 )
