@@ -342,6 +342,7 @@ def page(recipe: LatentbeCifar10, found: Found, work: Workspace) -> str:
         averaged="" if at.side == 32 else f", averaged to {at.side}×{at.side}",
         scores=table(["model", "ACC %", *SCORES[1:], "paper: " + " / ".join(SCORES)], scores),
         claims=claims(found),
+        spoilt_images=f"the first {at.corrupted}" if at.corrupted else "all",
         spoilt=table(["model", "ACC %", "NLL", "ECE", "paper: ACC / NLL / ECE"], spoilt),
         told=table(["model", *unfamiliar], told),
         times=table(["model", "training, CPU seconds", "inference, CPU ms an image", "paper (WRN-28-4)"], times),
@@ -389,7 +390,8 @@ cNLL and cECE: after temperature scaling on {at.validation:,} held-out images.
 
 ## Corrupted images (Table 4)
 
-Mean over 17 corruptions at 5 severities, written here in the manner of CIFAR-C (not the published files).
+Mean over 17 corruptions at 5 severities of {spoilt_images} test images, written here in the manner of CIFAR-C (not the
+published files).
 
 {spoilt}
 
