@@ -54,7 +54,7 @@ class Subspace(LatentbeCifar100):
     name: ClassVar[str] = "subspace"
     scales: ClassVar[dict[str, Scale]] = {
         "quick": Scale(10, 1, 16, 1_000, 500, 6, 32, 0.05, 0.3, 2, 500),
-        "laptop": Scale(10, 1, 16, 3_000, 2_000, 10, 64, 0.05, 0.3, 3, 1_000),
+        "laptop": Scale(10, 1, 16, 3_000, 2_000, 10, 64, 0.05, 0.3, 2, 1_000),
         "paper": Scale(28, 4, 32, 0, 5_000, 200, 128, 0.1, 0.025, 4, 0),
     }
 
