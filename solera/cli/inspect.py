@@ -132,11 +132,10 @@ def _evaluation(path: Path) -> dict[str, Any]:
     from solera.evaluation import Evaluation
 
     found = Evaluation.load(path)
-    sets = {name: len(c["total"]) for columns in found.columns.values() for name, c in columns.items()}
     return {
         "what": "evaluation: what models said about test data, and how good it is",
         "models": ", ".join(f"{model} ({found.role(model)})" for model in found.rows),
-        "sets": ", ".join(f"{name} ({size:,} examples)" for name, size in sets.items()),
+        "sets": ", ".join(f"{name} ({size:,} examples)" for name, size in found.sizes.items()),
         "size": f"{_size(path)}, every checksum right",
         "made with": found.made,
         "next": f"solera report {path}",

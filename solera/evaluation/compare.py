@@ -27,10 +27,6 @@ def _same(a: Sets, b: Sets) -> bool:
     return flat[0].keys() == flat[1].keys() and all(np.array_equal(flat[0][key], flat[1][key]) for key in flat[0])
 
 
-def _sizes(evaluation: Evaluation) -> dict[str, int]:
-    return {name: len(c["total"]) for sets in evaluation.columns.values() for name, c in sets.items()}
-
-
 def _check(first: str, one: Evaluation, name: str, other: Evaluation) -> None:
     """Refuses evaluations that are not of the same test examples, or have two sets of one name."""
     if not np.array_equal(one.target, other.target):
@@ -40,7 +36,7 @@ def _check(first: str, one: Evaluation, name: str, other: Evaluation) -> None:
         )
     if one.labels is not None and other.labels is not None and list(one.labels) != list(other.labels):
         raise ValueError(f"{first} and {name} name their classes differently: {one.labels[:5]}, {other.labels[:5]}")
-    mine, theirs = _sizes(one), _sizes(other)
+    mine, theirs = one.sizes, other.sizes
     for key in mine.keys() & theirs.keys():
         if mine[key] != theirs[key]:
             raise ValueError(

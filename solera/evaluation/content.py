@@ -41,8 +41,7 @@ def _judged(found: Verdict) -> dict[str, Any]:
 
 
 def _sets(evaluation: Evaluation) -> list[dict[str, Any]]:
-    sizes = {name: len(c["total"]) for sets in evaluation.columns.values() for name, c in sets.items()}
-    return [{"name": name, "examples": size, "labelled": name == "test"} for name, size in sizes.items()]
+    return [{"name": name, "examples": size, "labelled": name == "test"} for name, size in evaluation.sizes.items()]
 
 
 def _thresholds(sets: Sets, task: Task) -> dict[str, Any]:

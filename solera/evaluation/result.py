@@ -66,6 +66,11 @@ class Evaluation:
             lines.append(f"| {model} | " + " | ".join(display(name, row.get(name)) for name in names) + " |")
         return "\n".join(lines)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many examples each set has."""
+        return {name: len(c["total"]) for sets in self.columns.values() for name, c in sets.items()}
+
     def role(self, model: str) -> str:
         """`reference`, `student` or `other`."""
         return "reference" if model == self.reference else "student" if model in self.students else "other"

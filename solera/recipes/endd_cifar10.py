@@ -18,7 +18,7 @@ from solera.nn import VGG
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import colour, load_cifar, load_colour, require_cifar, require_files
 from solera.recipes.endd_page import UNSEEN, Found, Numbers, Scale, draw, measure, page
-from solera.recipes.images import augmented
+from solera.recipes.images import augmented, channels_last
 from solera.recipes.page import pyplot
 from solera.teachers import Ensemble, Labels, Teacher, capture
 from solera.training import Student, Training, distill
@@ -151,8 +151,7 @@ class EnddCifar10(Recipe):
 
     def network(self, dropout: float, norm: bool = True) -> VGG:
         """Of members and students; the prior network's has no batch norm at the paper's scale."""
-        net = VGG((3, 32, 32), 10, self.at.depth, dropout, norm=norm, channels=self.at.channels)
-        return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return channels_last(VGG((3, 32, 32), 10, self.at.depth, dropout, norm=norm, channels=self.at.channels))
 
     def method(self, name: str) -> Method:
         """How a student of this name learns."""

@@ -6,6 +6,7 @@ Images are `[N, C, H, W]` in [0, 1], grey or in colour, of any size; lengths gro
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -16,6 +17,12 @@ from solera.core.seeds import generator
 from solera.recipes.page import pyplot, save_figure
 
 Images = Float[Tensor, "N C H W"]
+Network = TypeVar("Network", bound=torch.nn.Module)
+
+
+def channels_last(network: Network) -> Network:
+    """The same network with its weights in the order in memory that is the faster one for small images."""
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  (torch's stubs lack this form)
 
 
 def flipped(images: Images, random: torch.Generator, chance: float = 0.5) -> Images:

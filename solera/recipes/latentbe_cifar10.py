@@ -12,6 +12,7 @@ from solera import metrics
 from solera.calibration import calibrated_ece, calibrated_nll
 from solera.core.batch import Augmented, Batches
 from solera.core.seeds import generator, stream
+from solera.distributions import Mixture
 from solera.ensembles import train_ensemble
 from solera.evaluation.evaluate import Predictor
 from solera.methods import AEKD, BatchEnsemble, EnD, LatentBE, Method, ProxyDirichlet
@@ -19,12 +20,14 @@ from solera.nn import WideResNet
 from solera.perturbations import ConfODS, Perturbation, TDivSDiv
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import colour, load_cifar, load_colour, require_cifar, require_files
-from solera.recipes.images import CORRUPTIONS, SEVERITIES, augmented, corrupted
+from solera.recipes.images import CORRUPTIONS, SEVERITIES, augmented, channels_last, corrupted
 from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
 from solera.teachers import Ensemble
 from solera.training import Student, Training, distill
+from solera.training.loop import Watch
 
 Size = Literal["quick", "laptop", "paper"]
+Sets = dict[str, tuple[Tensor, Tensor | None]]  # images and, where there are any, labels
 Numbers = dict[str, Any]  # a model's metrics
 Found = dict[str, list[Numbers]]  # model -> one for each repeat
 
@@ -129,9 +132,11 @@ class LatentbeCifar10(Recipe):
             require_cifar(self.data, classes)
         require_files(self.data, ["images/gtsrb_test2k_32x32.npz"])
         pyplot()
-        found: Found = {}
+        x, y, *held = self.parts()
+        sets = self._sets() | {"validation": (held[0], held[1])}
+        batches, found = Batches(x, y, batch_size=self.at.batch_size), Found()
         for repeat in range(self.at.repeats):
-            for model, numbers in self._study(repeat, work).items():
+            for model, numbers in self._study(repeat, batches, sets, work).items():
                 found.setdefault(model, []).append(numbers)
         draw(self, found, work)
         return page(self, found, work)
@@ -143,10 +148,9 @@ class LatentbeCifar10(Recipe):
         )
 
     def network(self) -> WideResNet:
-        """The architecture of members and students; channels last is the faster order in memory."""
+        """The architecture of members and students."""
         shape = (3, self.at.side, self.at.side)
-        network = WideResNet(self.at.depth, self.at.width, shape, self.classes)
-        return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return channels_last(WideResNet(self.at.depth, self.at.width, shape, self.classes))
 
     def augment(self, images: Tensor, random: torch.Generator) -> Tensor:
         """Shifted by up to an eighth of the side, and flipped."""
@@ -163,32 +167,60 @@ class LatentbeCifar10(Recipe):
         y = [torch.from_numpy(labels[rows]) for rows in (train, held)]
         return x[0], y[0], x[1], y[1]
 
-    def _study(self, repeat: int, work: Workspace) -> dict[str, Numbers]:
-        """Four networks and all their students."""
-        x, y, x_held, y_held = self.parts()
-        seed, folder = stream(self.seed, "repeat", repeat), work.folder / f"repeat-{repeat}"
-        work.say(f"{repeat + 1} of {self.at.repeats}: training {MEMBERS} networks on {len(x)} images")
-        batches, start = Batches(x, y, batch_size=self.at.batch_size), time.process_time()
-        ensemble = train_ensemble(
-            self.network, batches, MEMBERS, self.training(seed), folder=folder / "ensemble", augment=self.augment
+    def ensemble(self, members: int, batches: Batches, repeat: int, work: Workspace) -> Ensemble:
+        """The networks of one study."""
+        work.say(f"{repeat + 1} of {self.at.repeats}: training {members} networks on {batches.examples} images")
+        folder = work.folder / f"repeat-{repeat}" / "ensemble"
+        return train_ensemble(
+            self.network, batches, members, self.training(self.seed_of(repeat)), folder=folder, augment=self.augment
         )
-        seconds = {"DE-4": time.process_time() - start}
-        sets = self._sets()
-        sets["validation"] = x_held, y_held
+
+    def seed_of(self, repeat: int) -> int:
+        """Of a whole study."""
+        return stream(self.seed, "repeat", repeat)
+
+    def student(
+        self,
+        ensemble: Ensemble,
+        batches: Batches,
+        name: str,
+        way: Way,
+        repeat: int,
+        work: Workspace,
+        watch: Watch | None = None,
+    ) -> Student:
+        """One student of them."""
+        work.say(f"{repeat + 1} of {self.at.repeats}: distilling {name}")
+        seed = self.seed_of(repeat)
+        torch.manual_seed(stream(seed, "student"))
+        return distill(
+            ensemble,
+            self.network(),
+            Augmented(batches, self.augment, seed),
+            way.method,
+            self.training(stream(seed, "distil")),
+            perturbation=way.perturbation,
+            watch=watch,
+            folder=work.folder / f"repeat-{repeat}" / name,
+        )
+
+    def _study(self, repeat: int, batches: Batches, sets: Sets, work: Workspace) -> dict[str, Numbers]:
+        """Four networks and all their students."""
+        start = time.process_time()
+        ensemble = self.ensemble(MEMBERS, batches, repeat, work)
+        seconds = time.process_time() - start
         found: dict[str, Numbers] = {}
 
         def keep(name: str, model: Predictor, trained: float | None) -> None:
-            result = work.remember(f"{repeat} {name}", lambda: {**measure(model, sets), "training": trained})
-            found[name] = result
+            found[name] = work.remember(f"{repeat} {name}", lambda: {**measure(model, sets), "training": trained})
 
-        keep("one member", Student(ensemble.models[0], EnD()), seconds["DE-4"] / MEMBERS)
-        keep("DE-4", ensemble, seconds["DE-4"])
+        keep("one member", Student(ensemble.models[0], EnD()), seconds / MEMBERS)
+        keep("DE-4", ensemble, seconds)
         for name, way in WAYS.items():
             if name in self.at.without:
                 continue
-            work.say(f"{repeat + 1} of {self.at.repeats}: distilling {name}")
             start = time.process_time()
-            student = self._student(ensemble, batches, way, seed, folder / name)
+            student = self.student(ensemble, batches, name, way, repeat, work)
             trained = time.process_time() - start
             if isinstance(way.method, Subnetworks):
                 together = f"{name}, subnetworks"
@@ -198,20 +230,10 @@ class LatentbeCifar10(Recipe):
             keep(name, student, trained)
         return found
 
-    def _student(self, ensemble: Ensemble, batches: Batches, way: Way, seed: int, folder: Any) -> Student:
-        torch.manual_seed(stream(seed, "student"))
-        seen = Augmented(batches, self.augment, seed)
-        training = self.training(stream(seed, "distil"))
-        return distill(
-            ensemble, self.network(), seen, way.method, training, perturbation=way.perturbation, folder=folder
-        )
-
-    def _sets(self) -> dict[str, tuple[Tensor, Tensor | None]]:
+    def _sets(self) -> Sets:
         """Test images, the same corrupted in every way, and two kinds of unfamiliar images."""
         images, labels = load_cifar(self.data, self.classes, "test")
-        sets: dict[str, tuple[Tensor, Tensor | None]] = {
-            "test": (colour(images, self.at.side), torch.from_numpy(labels))
-        }
+        sets: Sets = {"test": (colour(images, self.at.side), torch.from_numpy(labels))}
         count = self.at.corrupted or len(images)
         whole, marked = colour(images[:count]), torch.from_numpy(labels[:count])
         for corruption in CORRUPTIONS:
@@ -225,7 +247,7 @@ class LatentbeCifar10(Recipe):
         return sets
 
 
-def measure(model: Predictor, sets: dict[str, tuple[Tensor, Tensor | None]]) -> Numbers:
+def measure(model: Predictor, sets: Sets) -> Numbers:
     """Scores as they are and after temperature scaling, means under corruption, entropies, and time per image."""
     said = {name: model.predict(images).mean.double().numpy() for name, (images, _) in sets.items()}
     labels = {name: y.numpy() for name, (_, y) in sets.items() if y is not None}
@@ -262,8 +284,10 @@ def measure(model: Predictor, sets: dict[str, tuple[Tensor, Tensor | None]]) -> 
 def apart(student: Student, images: Tensor, labels: Tensor | None) -> Numbers:
     """The subnetworks' NLL, each by itself, on average."""
     assert labels is not None
-    members = Student(student.model, BatchEnsemble()).predict(images).members  # type: ignore[union-attr]
-    return {"NLL of each": float(-members.log_prob(labels.unsqueeze(-1).expand(-1, MEMBERS)).double().mean())}
+    said = Student(student.model, BatchEnsemble()).predict(images)
+    assert isinstance(said, Mixture)
+    each = said.members.log_prob(labels.unsqueeze(-1).expand(-1, MEMBERS))
+    return {"NLL of each": float(-each.double().mean())}
 
 
 def entropy(probs: np.ndarray) -> np.ndarray:

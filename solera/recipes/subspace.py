@@ -1,7 +1,7 @@
 """Between two subnetworks: is there a barrier, and what do perturbations do to their diversity?"""
 
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from solera import metrics
-from solera.core.batch import Augmented, Batches
-from solera.core.seeds import generator, stream
+from solera.core.batch import Batches
+from solera.core.seeds import generator
 from solera.distributions.categorical import Categorical
-from solera.ensembles import train_ensemble
 from solera.methods import BatchEnsemble
 from solera.nn.batch_ensemble import merge
 from solera.perturbations import ConfODS, TDivSDiv, diversity
@@ -22,7 +21,6 @@ from solera.recipes.latentbe_cifar10 import Scale, Subnetworks, Way
 from solera.recipes.latentbe_cifar100 import LatentbeCifar100
 from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
 from solera.teachers import Ensemble
-from solera.training import distill
 
 PLACES = tuple(round(-0.5 + 0.1 * step, 1) for step in range(21))  # on the line; 0 and 1 are the subnetworks
 WAYS = {
@@ -38,6 +36,7 @@ CURVES = {
     "teachers": "perturbation: teachers' diversity changes by",
     "students": "perturbation: subnetworks' diversity changes by",
 }
+Labelled = tuple[Tensor, Tensor]  # images and labels
 Line = dict[str, list[float]]  # metric -> one number for each place
 Epochs = list[dict[str, float]]
 Found = dict[str, list[dict[str, Any]]]  # student -> one for each repeat: its line and its epochs
@@ -61,56 +60,35 @@ class Subspace(LatentbeCifar100):
     def run(self, work: Workspace) -> str:
         require_cifar(self.data, self.classes)
         pyplot()
+        x, y, *_ = self.parts()
+        images, labels = load_cifar(self.data, self.classes, "test")
+        count = self.at.corrupted or len(images)
+        test = colour(images[:count], self.at.side), torch.from_numpy(labels[:count])
+        batches = Batches(x, y, batch_size=self.at.batch_size)
         found: Found = {name: [] for name in WAYS}
         for repeat in range(self.at.repeats):
-            for name, numbers in self._lines(repeat, work).items():
+            for name, numbers in self._lines(repeat, batches, (x[:count], y[:count]), test, work).items():
                 found[name].append(numbers)
         draw(found, work)
         return page(self, found, work)
 
-    def _lines(self, repeat: int, work: Workspace) -> dict[str, dict[str, Any]]:
-        x, y, *_ = self.parts()
-        images, labels = load_cifar(self.data, self.classes, "test")
-        count = self.at.corrupted or len(images)
-        x_test, y_test = colour(images[:count], self.at.side), torch.from_numpy(labels[:count])
-        seed, folder = stream(self.seed, "repeat", repeat), work.folder / f"repeat-{repeat}"
-        work.say(f"{repeat + 1} of {self.at.repeats}: training 2 networks on {len(x)} images")
-        batches = Batches(x, y, batch_size=self.at.batch_size)
-        ensemble = train_ensemble(
-            self.network, batches, 2, self.training(seed), folder=folder / "ensemble", augment=self.augment
-        )
+    def _lines(
+        self, repeat: int, batches: Batches, seen: Labelled, test: Labelled, work: Workspace
+    ) -> dict[str, dict[str, Any]]:
+        """Two networks and their students, followed through their training."""
+        ensemble = self.ensemble(2, batches, repeat, work)
         found: dict[str, dict[str, Any]] = {}
         for name, way in WAYS.items():
-            work.say(f"{repeat + 1} of {self.at.repeats}: distilling {name}")
 
             def watch(epoch: int, student: Any, name: str = name, way: Way = way) -> None:
-                look = (x[:count], x_test, y_test)
-                work.remember(f"{repeat} {name} epoch {epoch}", lambda: diversities(student, ensemble, way, *look))
+                look = partial(diversities, student, ensemble, way, seen[0], *test)
+                work.remember(f"{repeat} {name} epoch {epoch}", look)
 
-            student = self._followed(ensemble, batches, way, seed, folder / name, watch)
-            line = work.remember(
-                f"{repeat} {name} line", lambda student=student: along(student, x[:count], y[:count], x_test, y_test)
-            )
+            student = self.student(ensemble, batches, name, way, repeat, work, watch).model
+            line = work.remember(f"{repeat} {name} line", partial(along, student, *seen, *test))
             epochs = [work.remember(f"{repeat} {name} epoch {n}", dict) for n in range(self.at.epochs)]
             found[name] = {"line": line, "epochs": epochs}
         return found
-
-    def _followed(
-        self, ensemble: Ensemble, batches: Batches, way: Way, seed: int, folder: Path, watch: Any
-    ) -> torch.nn.Module:
-        torch.manual_seed(stream(seed, "student"))
-        seen = Augmented(batches, self.augment, seed)
-        training = self.training(stream(seed, "distil"))
-        return distill(
-            ensemble,
-            self.network(),
-            seen,
-            way.method,
-            training,
-            perturbation=way.perturbation,
-            watch=watch,
-            folder=folder,
-        ).model
 
 
 @torch.no_grad()
