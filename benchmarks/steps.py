@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.timing import measure, ratio, table
 from solera import Batches, EnD, Ensemble, LatentBE, capture
-from solera.core.batch import Batch
 from solera.core.progress import quiet
+from solera.data import Batch
 from solera.methods.base import Method
 from solera.nn import WideResNet
 from solera.teachers.base import Teacher

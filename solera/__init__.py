@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from solera.core.batch import Batch, Batches
+    from solera.data import Batch, Batches
     from solera.ensembles import DropoutEnsemble, train_bags, train_ensemble, train_folds, train_snapshots
     from solera.evaluation import evaluate, report
     from solera.methods import (
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Loaded on first use, so that `solera --help` need not wait for torch.
 _HOMES = {
-    "core.batch": ("Batch", "Batches"),
+    "data": ("Batch", "Batches"),
     "ensembles": ("DropoutEnsemble", "train_bags", "train_ensemble", "train_folds", "train_snapshots"),
     "evaluation": ("evaluate", "report"),
     "methods": (

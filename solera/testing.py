@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from solera.core.batch import Batch, Batches
+from solera.data import Batch, Batches
 from solera.distributions.base import Prediction, SecondOrder, Targets
 from solera.distributions.families import family_named
 from solera.distributions.gaussian import Gaussian

@@ -18,7 +18,9 @@ LAYERS = [
     ["methods", "teachers"],
     ["tasks"],
     ["metrics"],
-    ["nn", "distributions"],
+    ["nn", "decoding"],
+    ["distributions"],
+    ["data"],
     ["core"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

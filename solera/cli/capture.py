@@ -28,7 +28,7 @@ def capture(
     """Ask every member once about every input and keep the answers: checksummed, resumable after a kill."""
     import torch
 
-    from solera.core.batch import Batches
+    from solera.data import Batches
     from solera.recipes.arrays import load_array, teacher_from
     from solera.teachers import Ensemble, TopKCodec, TransferSet
     from solera.teachers import capture as remember

@@ -74,7 +74,7 @@ def ensemble_of(
     """The ensemble and its first member, live or as what they said; the labels as they are for it; and the noise."""
     import torch
 
-    from solera.core.batch import Batch
+    from solera.data import Batch
     from solera.recipes.arrays import first_member, teacher_from
     from solera.teachers import Ensemble
     from solera.teachers.adapters import Forecasts, Predictions
@@ -109,7 +109,7 @@ def baseline_of(path: Path, noise: Any, x: "Tensor", y: "Tensor") -> Any:
     """A model of the user's own: an ONNX file, or the probabilities that it gave the test inputs."""
     import torch
 
-    from solera.core.batch import Batch
+    from solera.data import Batch
     from solera.teachers import Ensemble
     from solera.teachers.adapters import Predictions
 

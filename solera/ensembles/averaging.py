@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from solera.core.batch import Batches, ManyBatches, in_order
 from solera.core.checks import require_positive
+from solera.data import Batches, ManyBatches, in_order
 from solera.ensembles.cycles import train_cycles
 from solera.training.settings import Training
 

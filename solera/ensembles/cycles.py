@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torch import nn
 
-from solera.core.batch import Batches
 from solera.core.seeds import stream
+from solera.data import Batches
 from solera.ensembles.members import fresh
 from solera.training.fit import fit
 from solera.training.settings import Training

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from solera.core.batch import Augment, Augmented, Batch, Batches
 from solera.core.seeds import generator, stream
+from solera.data import Augment, Augmented, Batch, Batches
 from solera.ensembles.members import fresh, together
 from solera.nn.stacked import Stacked, stackable
 from solera.teachers.ensemble import Ensemble

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from solera.core.batch import Batches
 from solera.core.seeds import generator, stream
+from solera.data import Batches
 from solera.ensembles.members import fresh, together
 from solera.teachers.ensemble import Ensemble
 from solera.training.fit import fit

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from solera.core.batch import Batches
 from solera.core.seeds import seed_everything
+from solera.data import Batches
 from solera.tasks import task_of
 from solera.teachers.ensemble import Ensemble
 from solera.training.fit import check_labelled

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from solera.core.batch import Batches
+from solera.data import Batches
 from solera.ensembles.cycles import train_cycles
 from solera.ensembles.members import together
 from solera.teachers.ensemble import Ensemble

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from solera.core.batch import Batch
 from solera.core.checks import require_positive
 from solera.core.least_norm import least_norm_weights
+from solera.data import Batch
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
 from solera.methods.base import Method

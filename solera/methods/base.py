@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from solera.core.batch import Batch
 from solera.core.checks import require_positive
+from solera.data import Batch
 from solera.distributions.base import Prediction, Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named

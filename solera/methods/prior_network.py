@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from solera.core.batch import UNLABELLED
 from solera.core.checks import require_labels, require_positive
+from solera.data import UNLABELLED
 from solera.distributions.base import Targets
 from solera.distributions.dirichlet import Dirichlet
 from solera.distributions.mixture import Labelled

@@ -12,8 +12,8 @@ from torch.nn.functional import linear
 from torch.nn.modules.batchnorm import _NormBase
 
 import solera.nn
-from solera.core.batch import map_tensors, tensors_in
 from solera.core.seeds import generator
+from solera.data import map_tensors, tensors_in
 
 Average = Literal["products", "factors"]
 Factors = Literal["ones", "normal", "signs"]

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from solera import methods
-from solera.core.batch import Batch, Batches
 from solera.core.checks import require_finite, require_labels
 from solera.core.seeds import stream
 from solera.core.versions import versions
+from solera.data import Batch, Batches
 from solera.distributions import Mixture
 from solera.evaluation import evaluate
 from solera.methods import Method

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.batch import Batches
 from solera.core.checks import require_positive
 from solera.core.seeds import generator, stream
+from solera.data import Batches
 from solera.ensembles import train_ensemble
 from solera.methods import EnD, Hydra, Method, NormalWishart
 from solera.metrics import rank_correlation, rmse

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from solera.core.batch import Batches
 from solera.core.seeds import generator, stream
 from solera.core.versions import versions
+from solera.data import Batches
 from solera.ensembles import train_ensemble
 from solera.evaluation import evaluate, report, verdict
 from solera.evaluation.report import card_numbers

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.batch import Augmented, Batches
 from solera.core.seeds import stream
+from solera.data import Augmented, Batches
 from solera.distributions import Categorical, Mixture
 from solera.ensembles import train_ensemble
 from solera.methods import EnD, EnD2, Method, PriorNetwork

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from solera.core.batch import Batches
 from solera.core.checks import require_positive
 from solera.core.seeds import stream
+from solera.data import Batches
 from solera.distributions import SecondOrder
 from solera.ensembles import train_ensemble
 from solera.evaluation.evaluate import Predictor

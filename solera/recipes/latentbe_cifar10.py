@@ -10,8 +10,8 @@ from torch import Tensor
 
 from solera import metrics
 from solera.calibration import calibrated_ece, calibrated_nll
-from solera.core.batch import Augmented, Batches
 from solera.core.seeds import generator, stream
+from solera.data import Augmented, Batches
 from solera.distributions import Mixture
 from solera.ensembles import train_ensemble
 from solera.evaluation.evaluate import Predictor

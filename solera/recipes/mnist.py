@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from solera.core.batch import Batches
 from solera.core.checks import require_positive
 from solera.core.seeds import stream
+from solera.data import Batches
 from solera.ensembles import train_ensemble
 from solera.evaluation import evaluate
 from solera.evaluation.result import Evaluation, display

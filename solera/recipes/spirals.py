@@ -12,9 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from solera import metrics
-from solera.core.batch import Batches
 from solera.core.checks import require_positive
 from solera.core.seeds import generator, stream
+from solera.data import Batches
 from solera.distributions.base import SecondOrder
 from solera.ensembles import train_ensemble
 from solera.evaluation.evaluate import Predictor

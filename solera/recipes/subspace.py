@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from solera import metrics
-from solera.core.batch import Batches
 from solera.core.seeds import generator
+from solera.data import Batches
 from solera.distributions.categorical import Categorical
 from solera.methods import BatchEnsemble
 from solera.nn.batch_ensemble import merge

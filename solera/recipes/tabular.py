@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.batch import Batches
 from solera.core.checks import require_fraction, require_positive
 from solera.core.seeds import generator, stream
+from solera.data import Batches
 from solera.distributions.base import Prediction
 from solera.ensembles import fold_ids
 from solera.evaluation import evaluate

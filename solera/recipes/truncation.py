@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from solera import metrics
-from solera.core.batch import Batches
 from solera.core.checks import require_positive
 from solera.core.seeds import stream
+from solera.data import Batches
 from solera.distributions.base import Prediction, SecondOrder
 from solera.distributions.summary import TopK
 from solera.ensembles import train_ensemble

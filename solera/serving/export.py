@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.batch import tensors_in
 from solera.core.disk import write_bytes
+from solera.data import tensors_in
 from solera.distributions.base import Prediction
 from solera.serving.trace import Answers, axes_of, prepared, quietly, trace
 from solera.training.card import Input, Preprocessing, input_names

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from solera.core.batch import map_tensors
+from solera.data import map_tensors
 from solera.nn import Standardize
 from solera.training.student import Student
 

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from solera import metrics
-from solera.core.batch import UNLABELLED
 from solera.core.checks import require_labels
+from solera.data import UNLABELLED
 from solera.distributions.base import Prediction
 from solera.distributions.families import Family
 from solera.tasks.base import Columns, Row, Task, as_columns, uncertainties

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from solera.core.batch import Batch, tensors_in
 from solera.core.disk import fingerprint
+from solera.data import Batch, tensors_in
 from solera.distributions.base import Targets
 
 

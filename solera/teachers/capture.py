@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.batch import Batch, Batches
 from solera.core.disk import only_writer, read_manifest, write_manifest, write_tensors
 from solera.core.errors import MismatchError
 from solera.core.progress import progress, tell
+from solera.data import Batch, Batches
 from solera.teachers.base import Teacher, row_fingerprints
 from solera.teachers.codecs import Codec, Columns, codec_named, name_of
 from solera.teachers.transfer_set import KIND, VERSION, TransferSet, open_shard, require_same_members

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from solera.core.batch import Batch
 from solera.core.checks import require_finite
 from solera.core.progress import tell
+from solera.data import Batch
 from solera.distributions.gaussian import beside
 from solera.teachers.adapters import Forecasts, Regressor, adapt, is_model
 from solera.teachers.ensemble import Ensemble

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from solera.core.batch import Batch, map_tensors, tensors_in
 from solera.core.disk import fingerprint
+from solera.data import Batch, map_tensors, tensors_in
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian

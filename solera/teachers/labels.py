@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from solera.core.batch import UNLABELLED, Batch
 from solera.core.checks import require_labels
+from solera.data import UNLABELLED, Batch
 from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Labelled
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.batch import Batch, tensors_in
 from solera.core.disk import map_tensors, read_manifest, require_checksum
 from solera.core.errors import DamagedFileError, MismatchError
+from solera.data import Batch, tensors_in
 from solera.distributions.base import Targets
 from solera.teachers.base import Teacher, row_fingerprints
 from solera.teachers.codecs import codec_named

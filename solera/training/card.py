@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from solera.core.batch import tensors_in
 from solera.core.disk import read_manifest, write_bytes, write_manifest
+from solera.data import tensors_in
 
 KIND, VERSION = "student", 1
 LIMITS = (

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from solera.core.batch import Batch, ManyBatches, tensors_in
 from solera.core.checks import require_finite
+from solera.data import Batch, ManyBatches, tensors_in
 from solera.distributions.base import Targets
 from solera.methods.base import Method, require_family
 from solera.perturbations import Perturbation

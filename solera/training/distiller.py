@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from solera.core.batch import Batches
 from solera.core.seeds import stream
+from solera.data import Batches
 from solera.distributions.base import Prediction
 from solera.methods.base import Method
 from solera.methods.normal_wishart import NormalWishart

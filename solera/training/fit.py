@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from solera.core.batch import Batch, ManyBatches, tensors_in
 from solera.core.checks import require_finite, require_labels
+from solera.data import Batch, ManyBatches, tensors_in
 from solera.distributions.families import family_named
 from solera.tasks import task_of
 from solera.training.loop import train

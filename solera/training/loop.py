@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from solera.core.batch import Augmented, Batch, Batches, ManyBatches, in_order
 from solera.core.disk import fingerprint
 from solera.core.fused import compiled
 from solera.core.progress import progress as show_progress
 from solera.core.seeds import generator, seed_everything, stream
+from solera.data import Augmented, Batch, Batches, ManyBatches, in_order
 from solera.training import checkpoint
 from solera.training.checkpoint import State
 from solera.training.engine import engine

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import solera.methods
 import solera.nn
-from solera.core.batch import map_tensors, tensors_in
 from solera.core.disk import fingerprint, read_manifest, require_checksum, write_bytes, write_manifest, write_tensors
+from solera.data import map_tensors, tensors_in
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
 from solera.training.card import KIND, VERSION, Notes, Preprocessing, model_card

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from solera import Batches, Ensemble, Training, distill
-from solera.core.batch import Batch
 from solera.core.least_norm import least_norm_weights
+from solera.data import Batch
 from solera.distributions import Categorical, Mixture
 from solera.methods import AEKD, ae_kd_loss, ae_kd_weights, end_loss
 from solera.methods.ae_kd import ae_kd_example_weights, ae_kd_gradients

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from solera import Batches, Training, distill
-from solera.core.batch import UNLABELLED, Batch
+from solera.data import UNLABELLED, Batch
 from solera.distributions import Categorical, Dirichlet, Mixture
 from solera.methods import PriorNetwork, prior_network_loss
 from solera.nn import MLP

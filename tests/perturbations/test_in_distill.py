@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import solera
-from solera.core.batch import Batches
+from solera.data import Batches
 from solera.methods import AEKD, BatchEnsemble, EnD, Hydra, LatentBE, ProxyDirichlet
 from solera.nn import MLP
 from solera.perturbations import ODS, ConfODS, GaussianNoise, TDiv, TDivSDiv

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from solera import Ensemble, capture
-from solera.core.batch import Batches
 from solera.core.seeds import generator
+from solera.data import Batches
 from solera.distributions import Categorical
 from solera.nn import MLP, grow
 from solera.nn.batch_ensemble import branch

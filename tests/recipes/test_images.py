@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from solera.core.batch import Batches, Views
 from solera.core.seeds import generator
+from solera.data import Batches, Views
 from solera.recipes import names
 from solera.recipes.data import load_colour, rotated
 from solera.recipes.images import (

@@ -9,7 +9,7 @@ from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
 from sklearn.linear_model import Ridge
 
 import solera
-from solera.core.batch import Batch, Batches
+from solera.data import Batch, Batches
 from solera.ensembles import fold_ids
 from solera.methods import EnD
 from solera.teachers import saw_from_folds

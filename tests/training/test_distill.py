@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from solera import Batch, Batches, Distiller, EnD, EnD2, ProxyDirichlet, Student, Training, capture, distill
-from solera.core.batch import UNLABELLED
 from solera.core.errors import DamagedFileError, MismatchError
+from solera.data import UNLABELLED
 from solera.nn import MLP, ConvNet
 from tests.helpers import small_batches, small_ensemble
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from solera.core.batch import Batch
+from solera.data import Batch
 
 SCRIPT = """
 import sys, torch

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import solera
-from solera.core.batch import Batches
+from solera.data import Batches
 from solera.methods import EnD, Hydra, NormalWishart
 from solera.nn import MLP
 from solera.training import Training

@@ -19,7 +19,7 @@ from tests.helpers import small_batches, small_ensemble
 SCRIPT = """
 import sys, time, torch
 from solera import EnD2, Training, distill, train_ensemble
-from solera.core.batch import Augmented
+from solera.data import Augmented
 from solera.nn import MLP
 from tests.helpers import small_batches
 batches = small_batches(examples=96)

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from solera.core.batch import Batch, tensors_in
 from solera.core.errors import MismatchError
+from solera.data import Batch, tensors_in
 from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Mixture
 from solera.teachers.adapters.files import Table, read

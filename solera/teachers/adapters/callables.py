@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from solera.core.batch import tensors_in
+from solera.data import tensors_in
 from solera.teachers.adapters.base import Adapter
 from solera.teachers.adapters.content import content_fingerprint
 from solera.teachers.adapters.labels import Names, class_names

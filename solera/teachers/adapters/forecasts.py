@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from solera.core.batch import Batch, tensors_in
 from solera.core.checks import require_finite
+from solera.data import Batch, tensors_in
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
 from solera.teachers.adapters.arrays import examples_first, require_known

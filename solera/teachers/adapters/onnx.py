@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from solera.core.batch import tensors_in
 from solera.core.disk import sha256
+from solera.data import tensors_in
 from solera.teachers.adapters.base import Adapter
 from solera.teachers.adapters.labels import Names, class_names
 from solera.teachers.adapters.probabilities import log_of_probabilities

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solera import Batch, Batches, capture
-from solera.core.batch import Augmented, Views
+from solera.data import Augmented, Views
 from tests.helpers import small_batches, small_ensemble
 
 

@@ -1,0 +1,70 @@
+"""What is seen of an example: random augmentation, fresh in every epoch or seeded."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from solera.core.seeds import generator
+from solera.data.batch import Batch
+from solera.data.memory import Batches
+
+Augment = Callable[[Tensor, torch.Generator], Tensor]  # examples and random numbers -> what is seen of them
+
+
+class Augmented:
+    """Fresh random views in every epoch, a batch at a time; examples keep their index.
+
+    So a live teacher is asked about what the student sees, while one that remembers answers for the plain example.
+    In order, unshuffled, the examples are dealt out plain.
+    """
+
+    def __init__(self, batches: Batches, augment: Augment, seed: int = 0) -> None:
+        self.batches, self.augment, self.seed = batches, augment, seed
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.batches)
+
+    def shuffled(self, seed: int, epoch: int = 0) -> Iterator[Batch]:
+        """Every example once, in an order and by random numbers that seeds and epoch alone decide."""
+        for step, batch in enumerate(self.batches.shuffled(seed, epoch)):
+            yield replace(batch, inputs=self.augment(batch.inputs, generator(self.seed, "augment", seed, epoch, step)))
+
+    def fingerprint(self) -> str:
+        """That of the plain examples."""
+        return self.batches.fingerprint()
+
+
+class Views:
+    """Seeded augmentation: V views of every example, each always the same: remembered targets match them exactly.
+
+    `augment` gets one example at a time. View v of example i has index i·V + v and random numbers of its own. In order,
+    all views are dealt out (to capture them); shuffled, every example once per epoch, its views taking turns.
+    """
+
+    def __init__(self, batches: Batches, augment: Augment, views: int, seed: int = 0) -> None:
+        if views < 1:
+            raise ValueError(f"there must be at least one view of each example, got views={views}")
+        self.batches, self.augment, self.views, self.seed = batches, augment, views, seed
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def _seen(self, batch: Batch, view: Tensor) -> Batch:
+        index = batch.index * self.views + view
+        seen = [self.augment(x, generator(self.seed, "view", int(i))) for x, i in zip(batch.inputs, index, strict=True)]
+        return replace(batch, inputs=torch.stack(seen), index=index)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self.batches:
+            for view in range(self.views):
+                yield self._seen(batch, torch.full((len(batch),), view))
+
+    def shuffled(self, seed: int, epoch: int = 0) -> Iterator[Batch]:
+        """Every example once, as its view of this epoch."""
+        for batch in self.batches.shuffled(seed, epoch):
+            yield self._seen(batch, (batch.index + epoch) % self.views)
