@@ -33,9 +33,9 @@ def capture(
     from solera.teachers import Ensemble, TopKCodec, TransferSet
     from solera.teachers import capture as remember
     from solera.teachers import verify as compare
-    from solera.training.distiller import as_inputs
+    from solera.training.distiller import floats
 
-    x = as_inputs(load_array(str(inputs)))
+    x = floats(load_array(str(inputs)))
     models = all(path.suffix == ".onnx" for path in members)
     y = torch.as_tensor(load_array(str(labels))) if labels else None
     files = [str(path) for path in members]

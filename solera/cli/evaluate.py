@@ -54,11 +54,11 @@ def inputs_by_set(inputs: Path, unfamiliar: Sequence[str]) -> "dict[str, Tensor]
     """The test inputs and the unfamiliar ones, all of one shape."""
     from solera.core.checks import require_finite
     from solera.recipes.arrays import load_array
-    from solera.training.distiller import as_inputs
+    from solera.training.distiller import floats
 
     sets: dict[str, Tensor] = {}
     for name, file in {"test": str(inputs), **named(unfamiliar, "--unfamiliar")}.items():
-        sets[name] = as_inputs(load_array(file))
+        sets[name] = floats(load_array(file))
         require_finite(f"inputs in {file}", sets[name])
         if sets[name].shape[1:] != sets["test"].shape[1:]:
             raise ValueError(

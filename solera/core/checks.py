@@ -1,5 +1,7 @@
 """Checks of what users pass in: the thing, the value and the remedy in one sentence."""
 
+import torch
+from jaxtyping import Int
 from torch import Tensor
 
 
@@ -15,22 +17,34 @@ def require_fraction(name: str, value: float) -> None:
         raise ValueError(f"{name} must lie between 0 and 1, got {value}")
 
 
-def require_finite(name: str, values: Tensor) -> None:
-    """For inputs and predictions: names the first row that holds a NaN or an infinity."""
-    if values.is_floating_point() and not values.isfinite().all():
-        position = (~values.isfinite()).nonzero()[0].tolist()
-        value = values[tuple(position)].item()
-        raise ValueError(f"{name} hold {value} at {position}: drop or impute such rows before you pass them")
+def _place(wrong: Tensor, index: Int[Tensor, " B"] | None) -> tuple[tuple[int, ...], str]:
+    """The first place where something is wrong, and how to say it: by the example, where it is known which it is."""
+    place = tuple(wrong.nonzero()[0].tolist())
+    if index is None or not place:
+        return place, f"at {list(place)}"
+    inside = f", at {list(place[1:])}" if len(place) > 1 else ""
+    return place, f"in example {int(index[place[0]])}{inside}"
 
 
-def require_labels(name: str, labels: Tensor, classes: int) -> None:
+def require_finite(name: str, values: Tensor, index: Int[Tensor, " B"] | None = None) -> None:
+    """For inputs and predictions: names the first place that holds a NaN or an infinity, by its example's index."""
+    if not values.is_floating_point() or torch.isfinite(values.sum()):
+        return  # a sum is finite only if all its terms are; it may still overflow over finite ones
+    if values.isfinite().all():
+        return
+    place, where = _place(~values.isfinite(), index)
+    value = values[place].item()
+    raise ValueError(f"{name} hold {value} {where}: drop or impute such rows before you pass them")
+
+
+def require_labels(name: str, labels: Tensor, classes: int, index: Int[Tensor, " B"] | None = None) -> None:
     """For class labels: whole numbers from 0 to K − 1."""
     if labels.is_floating_point():
         raise ValueError(f"{name} must be whole numbers (0 to {classes - 1}), got {labels.dtype}: call .long() on them")
-    wrong = ((labels < 0) | (labels >= classes)).nonzero()
-    if len(wrong):
-        position = wrong[0].tolist()
-        raise ValueError(
-            f"{name} must lie between 0 and {classes - 1} for {classes} classes, got {labels[tuple(position)].item()} "
-            f"at {position}: renumber the labels, or give the network more outputs"
-        )
+    if not labels.numel() or (labels.min() >= 0 and labels.max() < classes):
+        return
+    place, where = _place((labels < 0) | (labels >= classes), index)
+    raise ValueError(
+        f"{name} must lie between 0 and {classes - 1} for {classes} classes, got {labels[place].item()} {where}: "
+        "renumber the labels, or give the network more outputs"
+    )

@@ -5,6 +5,8 @@ ValueError
   └─ MismatchError      a remembered prediction belongs to another ensemble, data set or vocabulary
 RuntimeError
   └─ InUseError         another process is writing here
+ArithmeticError
+  └─ DivergedError      a loss, a weight or an answer became infinite or no number at all
 """
 
 
@@ -18,3 +20,7 @@ class MismatchError(ValueError):
 
 class InUseError(RuntimeError):
     """Another process is writing here."""
+
+
+class DivergedError(ArithmeticError):
+    """A loss, a weight or an answer became infinite or no number at all."""

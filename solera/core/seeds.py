@@ -23,3 +23,10 @@ def seed_everything(seed: int) -> None:
 def generator(seed: int, *names: object) -> torch.Generator:
     """A torch generator of its own for this stream."""
     return torch.Generator().manual_seed(stream(seed, *names))
+
+
+def sample(size: int, most: int, *names: object) -> np.ndarray:
+    """At most so many places out of `size`, in their order, the same ones every time."""
+    if size <= most:
+        return np.arange(size)
+    return np.sort(np.random.default_rng(stream(0, "points", *names)).choice(size, most, replace=False))

@@ -1,7 +1,12 @@
 """What flows through the training loop, however people hold it."""
 
-from solera.data.batch import UNLABELLED, Batch, ManyBatches, in_order, map_tensors, tensors_in
+from solera.data.arrays import as_array, as_inputs
+from solera.data.as_batches import as_batches, fingerprint_of, one_epoch
+from solera.data.batch import UNLABELLED, Batch, ManyBatches, Shuffling, map_tensors, require_finite_inputs, tensors_in
+from solera.data.loaders import Loader, Read, read_pair
 from solera.data.memory import Batches
+from solera.data.names import Names, class_names, class_numbers
+from solera.data.sequences import Sequences
 from solera.data.views import Augment, Augmented, Views
 
 __all__ = [
@@ -10,9 +15,22 @@ __all__ = [
     "Augmented",
     "Batch",
     "Batches",
+    "Loader",
     "ManyBatches",
+    "Names",
+    "Read",
+    "Sequences",
+    "Shuffling",
     "Views",
-    "in_order",
+    "as_array",
+    "as_batches",
+    "as_inputs",
+    "class_names",
+    "class_numbers",
+    "fingerprint_of",
     "map_tensors",
+    "one_epoch",
+    "read_pair",
+    "require_finite_inputs",
     "tensors_in",
 ]

@@ -1,4 +1,4 @@
-"""What flows through the training loop."""
+"""Some examples at a time: what flows through the training loop."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -7,6 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
+
+from solera.core.checks import require_finite
 
 UNLABELLED = -100  # the class of an example that has none (auxiliary inputs): the teacher speaks for it, no label does
 
@@ -17,6 +19,8 @@ def map_tensors(function: Callable[[Tensor], Tensor], inputs: Any) -> Any:
         return function(inputs)
     if isinstance(inputs, dict):
         return {key: map_tensors(function, value) for key, value in inputs.items()}
+    if isinstance(inputs, tuple) and hasattr(inputs, "_fields"):  # a named tuple takes its fields one by one
+        return type(inputs)(*(map_tensors(function, value) for value in inputs))
     if isinstance(inputs, (tuple, list)):
         return type(inputs)(map_tensors(function, value) for value in inputs)
     raise TypeError(f"inputs must be tensors, or tuples, lists or dicts of them, got {type(inputs).__name__}")
@@ -31,13 +35,18 @@ def tensors_in(inputs: Any) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Batch:
-    """Some examples: what goes in, which ones they are, and, where known, their labels and weights."""
+    """Some examples: what goes in, which ones they are, and, where known, their targets and weights.
+
+    Sequences are padded: `weight` says which tokens of the target count, `masks`, a nest such as `inputs`, which
+    numbers of the inputs are no padding.
+    """
 
     inputs: Any  # a tensor, or a nest of tensors, first axis B
     index: Int[Tensor, " B"]  # which examples these are, so that a transfer set can be asked about them
     target: Shaped[Tensor, "..."] | None = None  # a class per element of *batch, or real numbers
     weight: Float[Tensor, "*batch"] | None = None  # 0 where a token is padding
     share: float = 1.0  # this part's weight in the whole batch, times the number of parts
+    masks: Any = None  # true where the inputs are no padding
 
     def __len__(self) -> int:
         return len(self.index)
@@ -51,17 +60,19 @@ class Batch:
             return (loss * self.weight).sum()
         return self.share * (loss * self.weight).sum() / size
 
+    def changed(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """With every tensor but the index changed: moved, cut."""
+        target, weight = (None if t is None else change(t) for t in (self.target, self.weight))
+        masks = None if self.masks is None else map_tensors(change, self.masks)
+        return replace(self, inputs=map_tensors(change, self.inputs), target=target, weight=weight, masks=masks)
+
     def to(self, device: torch.device) -> "Batch":
         """On that device."""
-        moved = [t if t is None else t.to(device) for t in (self.target, self.weight)]
-        inputs = map_tensors(lambda t: t.to(device), self.inputs)
-        return replace(self, inputs=inputs, target=moved[0], weight=moved[1])
+        return self.changed(lambda tensor: tensor.to(device))
 
     def take(self, rows: Tensor | slice) -> "Batch":
         """Some of the examples."""
-        chosen = [t if t is None else t[rows] for t in (self.target, self.weight)]
-        inputs = map_tensors(lambda t: t[rows], self.inputs)
-        return replace(self, inputs=inputs, index=self.index[rows], target=chosen[0], weight=chosen[1])
+        return replace(self.changed(lambda tensor: tensor[rows]), index=self.index[rows])
 
     def part(self, rank: int, count: int) -> "Batch":
         """The part of one process out of `count`; the mean over parts of `average` is the whole batch's average."""
@@ -81,6 +92,12 @@ class Batch:
         )
 
 
+def require_finite_inputs(batch: Batch) -> None:
+    """Names the first example whose inputs hold a NaN or an infinity."""
+    for tensor in tensors_in(batch.inputs):
+        require_finite("inputs", tensor, batch.index)
+
+
 @runtime_checkable
 class ManyBatches(Protocol):
     """A list of batches, a `Batches`, or anything else of known length that can be gone through again and again."""
@@ -90,6 +107,14 @@ class ManyBatches(Protocol):
     def __iter__(self) -> Iterator[Batch]: ...
 
 
-def in_order(batches: ManyBatches, seed: int, epoch: int) -> Iterator[Batch]:
-    """One epoch: shuffled by the seed where the batches can be, in their own order otherwise."""
-    return batches.shuffled(seed, epoch) if hasattr(batches, "shuffled") else iter(batches)  # type: ignore[union-attr]
+@runtime_checkable
+class Shuffling(ManyBatches, Protocol):
+    """Batches that come in another order in every epoch, and know what they are made of."""
+
+    def shuffled(self, seed: int, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
+        """One epoch from its batch number `start` on, in an order that the seed and the epoch alone decide."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Changes when the data do."""
+        ...

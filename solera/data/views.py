@@ -6,9 +6,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from solera.core.disk import fingerprint
 from solera.core.seeds import generator
-from solera.data.batch import Batch
-from solera.data.memory import Batches
+from solera.data.batch import Batch, Shuffling, tensors_in
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]  # examples and random numbers -> what is seen of them
 
@@ -20,8 +20,13 @@ class Augmented:
     In order, unshuffled, the examples are dealt out plain.
     """
 
-    def __init__(self, batches: Batches, augment: Augment, seed: int = 0) -> None:
+    def __init__(self, batches: Shuffling, augment: Augment, seed: int = 0) -> None:
         self.batches, self.augment, self.seed = batches, augment, seed
+
+    @property
+    def names(self) -> list[str] | None:
+        """Of the classes, where the plain examples have some."""
+        return getattr(self.batches, "names", None)
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -29,9 +34,9 @@ class Augmented:
     def __iter__(self) -> Iterator[Batch]:
         return iter(self.batches)
 
-    def shuffled(self, seed: int, epoch: int = 0) -> Iterator[Batch]:
+    def shuffled(self, seed: int, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
         """Every example once, in an order and by random numbers that seeds and epoch alone decide."""
-        for step, batch in enumerate(self.batches.shuffled(seed, epoch)):
+        for step, batch in enumerate(self.batches.shuffled(seed, epoch, start), start):
             yield replace(batch, inputs=self.augment(batch.inputs, generator(self.seed, "augment", seed, epoch, step)))
 
     def fingerprint(self) -> str:
@@ -46,10 +51,15 @@ class Views:
     all views are dealt out (to capture them); shuffled, every example once per epoch, its views taking turns.
     """
 
-    def __init__(self, batches: Batches, augment: Augment, views: int, seed: int = 0) -> None:
+    def __init__(self, batches: Shuffling, augment: Augment, views: int, seed: int = 0) -> None:
         if views < 1:
             raise ValueError(f"there must be at least one view of each example, got views={views}")
         self.batches, self.augment, self.views, self.seed = batches, augment, views, seed
+
+    @property
+    def names(self) -> list[str] | None:
+        """Of the classes, where the plain examples have some."""
+        return getattr(self.batches, "names", None)
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -64,7 +74,13 @@ class Views:
             for view in range(self.views):
                 yield self._seen(batch, torch.full((len(batch),), view))
 
-    def shuffled(self, seed: int, epoch: int = 0) -> Iterator[Batch]:
+    def shuffled(self, seed: int, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
         """Every example once, as its view of this epoch."""
-        for batch in self.batches.shuffled(seed, epoch):
+        for batch in self.batches.shuffled(seed, epoch, start):
             yield self._seen(batch, (batch.index + epoch) % self.views)
+
+    def fingerprint(self) -> str:
+        """That of the plain examples and of the views of the first of them: `augment` is part of the data."""
+        first = next(iter(self))
+        seen = fingerprint({str(number): tensor for number, tensor in enumerate(tensors_in(first.inputs))})
+        return f"{self.batches.fingerprint()} {self.views} views {self.seed} {seen}"

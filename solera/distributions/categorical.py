@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -26,6 +27,8 @@ def entropy_of_odds(odds: Float[Tensor, "*batch K"]) -> Float[Tensor, "*batch"]:
 @dataclass(frozen=True)
 class Categorical(Prediction):
     """One probability per class, given by logits (or log-probabilities: they are logits too)."""
+
+    sizes: ClassVar[str] = "classes"  # what the last axis counts
 
     logits: Float[Tensor, "*batch K"]
 

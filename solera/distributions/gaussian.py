@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -25,6 +26,8 @@ def beside(y: Float[Tensor, "*shape"], mean: Float[Tensor, "*batch D"]) -> Float
 @dataclass(frozen=True, init=False)
 class Gaussian(Prediction):
     """N(μ, diag σ²) over a target of D dimensions, given by μ and ln σ². Uncertainty is the variance, summed over D."""
+
+    sizes: ClassVar[str] = "target dimensions"  # what the last axis counts
 
     location: Float[Tensor, "*batch D"]
     log_variance: Float[Tensor, "*batch D"]

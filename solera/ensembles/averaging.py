@@ -4,14 +4,18 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from solera.core.checks import require_positive
-from solera.data import Batches, ManyBatches, in_order
+from solera.data import ManyBatches, one_epoch
 from solera.ensembles.cycles import train_cycles
+from solera.ensembles.members import prepared
+from solera.nn.call import call
+from solera.tasks import Task
 from solera.training.settings import Training
 
 
@@ -58,11 +62,11 @@ def update_batch_norm(model: nn.Module, batches: ManyBatches) -> nn.Module:
     for norm in norms:
         norm.reset_running_stats()
         norm.train()
-    for batch in in_order(batches, 0, 0):
+    for batch in one_epoch(batches, 0, 0):
         seen += len(batch)
         for norm in norms:
             norm.momentum = len(batch) / seen  # makes the running statistics a mean over all examples so far
-        model(batch.to(device).inputs)
+        call(model, batch.to(device).inputs)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     if not seen:
@@ -72,10 +76,11 @@ def update_batch_norm(model: nn.Module, batches: ManyBatches) -> nn.Module:
 
 def train_averaged(
     make: Callable[[], nn.Module],
-    batches: Batches,
+    data: Any,
     checkpoints: int = 5,
     training: Training | None = None,
     *,
+    task: Task | None = None,
     rate: float = 0.5,
     folder: str | Path | None = None,
 ) -> nn.Module:
@@ -93,5 +98,6 @@ def train_averaged(
         )
     first = replace(training, epochs=training.epochs - checkpoints)
     wander = replace(training, epochs=1, lr=rate * training.lr, schedule="constant")
-    networks = train_cycles(make, batches, [first, *[wander] * checkpoints], Path(folder) if folder else None)
+    batches, task = prepared(data, task)
+    networks = train_cycles(make, batches, [first, *[wander] * checkpoints], task, Path(folder) if folder else None)
     return update_batch_norm(average_weights(networks[1:]), batches)

@@ -8,14 +8,15 @@ from pathlib import Path
 from torch import nn
 
 from solera.core.seeds import stream
-from solera.data import Batches
+from solera.data import ManyBatches
 from solera.ensembles.members import fresh
+from solera.tasks import Task
 from solera.training.fit import fit
 from solera.training.settings import Training
 
 
 def train_cycles(
-    make: Callable[[], nn.Module], batches: Batches, cycles: Sequence[Training], folder: Path | None
+    make: Callable[[], nn.Module], batches: ManyBatches, cycles: Sequence[Training], task: Task, folder: Path | None
 ) -> list[nn.Module]:
     """The network at the end of every cycle.
 
@@ -23,13 +24,14 @@ def train_cycles(
     seed is drawn from `seed` and its number). So a cycle can be resumed, or run again, from the weights before it.
     """
     seed = cycles[0].seed
-    (network,) = fresh(make, batches, [stream(seed, "member", 0)])
+    (network,) = fresh(make, [stream(seed, "member", 0)])
     ends: list[nn.Module] = []
     for number, cycle in enumerate(cycles):
         network = fit(
             copy.deepcopy(network),
             batches,
             replace(cycle, seed=stream(seed, "cycle", number)),
+            task=task,
             folder=folder / f"cycle-{number}" if folder else None,
             title=f"train cycle {number + 1} of {len(cycles)}",
         )

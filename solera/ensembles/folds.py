@@ -6,6 +6,7 @@ So the ensemble can be asked about its own training examples out of fold: only m
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 
 from solera.core.seeds import generator, stream
 from solera.data import Batches
-from solera.ensembles.members import fresh, together
+from solera.ensembles.members import fresh, in_memory, together
+from solera.tasks import Task
 from solera.teachers.ensemble import Ensemble
 from solera.training.fit import fit
 from solera.training.settings import Training
@@ -66,30 +68,35 @@ def bag_rows(examples: int, members: int, seed: int = 0) -> tuple[list[Int[Tenso
 
 
 def _train_each(
-    make: Callable[[], nn.Module], batches: Batches, rows: list[Tensor], training: Training, folder: Path | None
+    make: Callable[[], nn.Module],
+    batches: Batches,
+    rows: list[Tensor],
+    training: Training,
+    task: Task,
+    folder: Path | None,
 ) -> Ensemble:
     """One member per set of rows, each from weights and in an order of its own."""
     seeds = [stream(training.seed, "member", number) for number in range(len(rows))]
-    networks = fresh(make, batches, seeds)
+    networks = fresh(make, seeds)
     for number, network in enumerate(networks):
-        some = batches.all.take(rows[number])
-        mine = Batches(some.inputs, some.target, weight=some.weight, batch_size=batches.batch_size, index=some.index)
         fit(
             network,
-            mine,
+            batches.of(rows[number]),
             replace(training, seed=seeds[number]),
+            task=task,
             folder=folder / f"member-{number}" if folder else None,
             title=f"train member {number + 1} of {len(networks)}",
         )
-    return together(networks, batches, saw_mask(batches.all.index, rows))
+    return together(networks, batches, task, saw_mask(batches.all.index, rows))
 
 
 def train_folds(
     make: Callable[[], nn.Module],
-    batches: Batches,
+    data: Any,
     folds: int = 5,
     training: Training | None = None,
     *,
+    task: Task | None = None,
     repeats: int = 1,
     folder: str | Path | None = None,
 ) -> Ensemble:
@@ -101,27 +108,30 @@ def train_folds(
     """
     if repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {repeats}")
+    batches, task = in_memory(data, task, "folds")
     training, target = training or Training(), batches.all.target
     labels = target if target is not None and target.ndim == 1 and not target.is_floating_point() else None
     rows: list[Tensor] = []
     for repeat in range(repeats):
         ids = fold_ids(batches.examples, folds, stream(training.seed, "repeat", repeat), labels)
         rows += [(ids != fold).nonzero().squeeze(1) for fold in range(folds)]
-    return _train_each(make, batches, rows, training, Path(folder) if folder else None)
+    return _train_each(make, batches, rows, training, task, Path(folder) if folder else None)
 
 
 def train_bags(
     make: Callable[[], nn.Module],
-    batches: Batches,
+    data: Any,
     members: int = 10,
     training: Training | None = None,
     *,
+    task: Task | None = None,
     folder: str | Path | None = None,
 ) -> Ensemble:
     """Bagging (Breiman, 1996): trains `members` networks, each on its bootstrap sample of the examples (`bag_rows`).
 
     With a folder, a killed run goes on where it was.
     """
+    batches, task = in_memory(data, task, "bags")
     training = training or Training()
     rows, _ = bag_rows(batches.examples, members, training.seed)
-    return _train_each(make, batches, rows, training, Path(folder) if folder else None)
+    return _train_each(make, batches, rows, training, task, Path(folder) if folder else None)

@@ -3,29 +3,38 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from solera.core.seeds import seed_everything
-from solera.data import Batches
-from solera.tasks import task_of
+from solera.data import Batches, ManyBatches, as_batches
+from solera.tasks import Task
 from solera.teachers.ensemble import Ensemble
-from solera.training.fit import check_labelled
+from solera.training.fit import first_of, task_for
 
 
-def fresh(make: Callable[[], nn.Module], batches: Batches, seeds: Sequence[int]) -> list[nn.Module]:
-    """One network per seed, once inputs and labels are found to be in order."""
+def prepared(data: Any, task: Task | None) -> tuple[ManyBatches, Task]:
+    """The data as batches, and the task, guessed from the first of them where nobody said."""
+    batches = as_batches(data) if task is None else as_batches(data, read=task.batch)
+    return batches, task_for(task, first_of(batches))
+
+
+def in_memory(data: Any, task: Task | None, what: str) -> tuple[Batches, Task]:
+    """The same, of data whose examples can be chosen by row."""
+    batches, task = prepared(data, task)
+    if not isinstance(batches, Batches):
+        raise ValueError(f"{what} need arrays, whose rows can be chosen, got {type(batches).__name__}: use Batches")
+    return batches, task
+
+
+def fresh(make: Callable[[], nn.Module], seeds: Sequence[int]) -> list[nn.Module]:
+    """One network per seed."""
     networks: list[nn.Module] = []
     for seed in seeds:
         seed_everything(seed)
         networks.append(make())
-    with torch.no_grad():
-        outputs = make().eval()(batches.all.take(slice(0, 1)).inputs).shape[-1]
-    check_labelled(batches, outputs)
     return networks
 
 
-def together(networks: Sequence[nn.Module], batches: Batches, saw: Any = None) -> Ensemble:
+def together(networks: Sequence[nn.Module], batches: ManyBatches, task: Task, saw: Any = None) -> Ensemble:
     """The trained networks as an ensemble for targets such as theirs."""
-    assert batches.all.target is not None
-    return Ensemble(networks, saw=saw, family=task_of(batches.all.target).family)
+    return Ensemble(networks, saw=saw, labels=getattr(batches, "names", None), family=task.family)

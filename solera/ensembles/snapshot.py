@@ -4,22 +4,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
-from solera.data import Batches
 from solera.ensembles.cycles import train_cycles
-from solera.ensembles.members import together
+from solera.ensembles.members import prepared, together
+from solera.tasks import Task
 from solera.teachers.ensemble import Ensemble
 from solera.training.settings import Training
 
 
 def train_snapshots(
     make: Callable[[], nn.Module],
-    batches: Batches,
+    data: Any,
     members: int = 5,
     training: Training | None = None,
     *,
+    task: Task | None = None,
     folder: str | Path | None = None,
 ) -> Ensemble:
     """Trains one network for `training.epochs` in all, in `members` cycles, and keeps a copy at the end of each.
@@ -37,4 +39,6 @@ def train_snapshots(
         )
     ends = [training.epochs * number // members for number in range(members + 1)]
     cycles = [replace(training, epochs=b - a, schedule="cosine") for a, b in pairwise(ends)]
-    return together(train_cycles(make, batches, cycles, Path(folder) if folder else None), batches)
+    batches, task = prepared(data, task)
+    networks = train_cycles(make, batches, cycles, task, Path(folder) if folder else None)
+    return together(networks, batches, task)

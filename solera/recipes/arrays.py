@@ -23,7 +23,7 @@ from solera.teachers import committee
 from solera.teachers.adapters import Forecasts, Predictions
 from solera.teachers.adapters.files import read
 from solera.training import Student, Training, distill
-from solera.training.distiller import as_inputs
+from solera.training.distiller import floats
 
 
 def method_named(name: str, family: str) -> Method:
@@ -93,7 +93,7 @@ class Arrays(Recipe):
     def run(self, work: Workspace) -> str:
         if not self.members or not self.inputs:
             raise ValueError("members=PREDICTIONS and inputs=ARRAY are needed: see solera distill --help")
-        x = as_inputs(load_array(self.inputs))
+        x = floats(load_array(self.inputs))
         require_finite("inputs", x)
         y = torch.as_tensor(load_array(self.labels)) if self.labels else None
         teacher, y = teacher_from(self.members, self.variances, x, y)

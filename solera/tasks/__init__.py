@@ -1,8 +1,24 @@
 """What the data mean: what a target is, what a model says about it, what can be measured."""
 
-from solera.tasks.base import Columns, Row, Task
+from solera.tasks.base import Columns, ErrorKind, Figure, Margin, Row, Score, Task, mean_of, uncertainties
 from solera.tasks.classification import Classification
-from solera.tasks.known import task_of
+from solera.tasks.infer import entry_of, register, task_named, task_of
 from solera.tasks.regression import Regression
 
-__all__ = ["Classification", "Columns", "Regression", "Row", "Task", "task_of"]
+__all__ = [
+    "Classification",
+    "Columns",
+    "ErrorKind",
+    "Figure",
+    "Margin",
+    "Regression",
+    "Row",
+    "Score",
+    "Task",
+    "entry_of",
+    "mean_of",
+    "register",
+    "task_named",
+    "task_of",
+    "uncertainties",
+]

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from solera.core.disk import fingerprint
 from solera.data import Batch, map_tensors, tensors_in
+from solera.data.names import Names, class_names
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
 from solera.teachers.adapters import Adapter, Function, Predictions, Regressor, adapt, is_model
-from solera.teachers.adapters.labels import Names, align, class_names
+from solera.teachers.adapters.labels import align
 from solera.teachers.adapters.noise import as_noise, with_noise, with_variance
 from solera.teachers.adapters.probabilities import require_logits
 from solera.teachers.base import Teacher, as_saw, member_weights, stack_members, with_mask

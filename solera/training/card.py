@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from solera.core.disk import read_manifest, write_bytes, write_manifest
 from solera.data import tensors_in
@@ -54,14 +54,21 @@ class Preprocessing:
             )
 
     @classmethod
-    def of(cls, inputs: Any, features: Sequence[str] = (), units: Mapping[str, str] | None = None) -> "Preprocessing":
-        """For inputs such as these: a batch of them, as the network takes it."""
+    def of(
+        cls,
+        inputs: Any,
+        features: Sequence[str] = (),
+        units: Mapping[str, str] | None = None,
+        sequences: bool = False,
+    ) -> "Preprocessing":
+        """For inputs such as these: a batch of them, as the network takes it; of sequences of any length."""
         tensors = tensors_in(inputs)
         names = input_names(inputs)
-        found = [
-            Input(n, list(t.shape[1:]), str(t.dtype).removeprefix("torch."))
-            for n, t in zip(names, tensors, strict=True)
-        ]
+
+        def shape(tensor: Tensor) -> list[int | str]:
+            return ["tokens", *tensor.shape[2:]] if sequences else list(tensor.shape[1:])
+
+        found = [Input(n, shape(t), str(t.dtype).removeprefix("torch.")) for n, t in zip(names, tensors, strict=True)]
         return cls(found, list(features), dict(units or {}))
 
     @classmethod

@@ -26,10 +26,18 @@ class State:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-def save(path: Path, run: str, state: State, network: nn.Module, best: dict[str, Tensor], optimizer: Optimizer) -> None:
+def save(
+    path: Path,
+    run: str,
+    state: State,
+    network: nn.Module,
+    best: dict[str, Tensor],
+    average: dict[str, Tensor],
+    optimizer: Optimizer,
+) -> None:
     """Atomic: a kill leaves this checkpoint or the one before. `run` identifies what is being trained, and how."""
     tensors = {f"network/{k}": v.detach() for k, v in network.state_dict().items()}
-    tensors |= {f"best/{k}": v for k, v in best.items()}
+    tensors |= {f"best/{k}": v for k, v in best.items()} | {f"average/{k}": v for k, v in average.items()}
     tensors["random"] = torch.get_rng_state()
     for number, slots in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer/{number}/{k}": torch.as_tensor(v) for k, v in slots.items()}
@@ -37,8 +45,10 @@ def save(path: Path, run: str, state: State, network: nn.Module, best: dict[str,
     write_tensors(path, unshared, {"state": json.dumps(asdict(state)), "run": run})
 
 
-def load(path: Path, run: str, network: nn.Module, optimizer: Optimizer) -> tuple[State, dict[str, Tensor]]:
-    """Puts network, optimiser and random numbers back, and returns where the training stood and its best weights."""
+def load(
+    path: Path, run: str, network: nn.Module, optimizer: Optimizer
+) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
+    """Puts network, optimiser and random numbers back; returns where it stood, the best and the averaged weights."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata()
@@ -62,4 +72,4 @@ def load(path: Path, run: str, network: nn.Module, optimizer: Optimizer) -> tupl
         slots.setdefault(int(number), {})[name] = value
     optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
     torch.set_rng_state(tensors["random"])
-    return state, part("best/")
+    return state, part("best/"), part("average/")

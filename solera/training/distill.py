@@ -1,6 +1,5 @@
 """Distillation: a student learns to stand in for its teacher."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,15 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from solera.core.checks import require_finite
-from solera.data import Batch, ManyBatches, tensors_in
+from solera.data import Batch, Batches, ManyBatches, as_batches, require_finite_inputs
 from solera.distributions.base import Targets
+from solera.distributions.families import family_named
 from solera.methods.base import Method, require_family
+from solera.nn.call import call
 from solera.perturbations import Perturbation
-from solera.tasks import task_of
+from solera.tasks import Task, task_of
 from solera.teachers.base import Teacher
 from solera.training.card import Notes, Preprocessing
-from solera.training.loop import Watch, train
+from solera.training.fit import first_of
+from solera.training.loop import Admit, Watch, train
 from solera.training.settings import Training
 from solera.training.student import Student
 
@@ -26,27 +27,32 @@ DEFAULTS = Training()
 def distill(
     teacher: Teacher,
     model: nn.Module,
-    batches: ManyBatches,
+    data: Any,
     method: Method,
     training: Training = DEFAULTS,
     *,
+    task: Task | None = None,
     perturbation: Perturbation | None = None,
-    validation: Iterable[Batch] | None = None,
+    validation: Any = None,
     watch: Watch | None = None,
     folder: str | Path | None = None,
 ) -> Student:
     """Trains `model` to stand in for `teacher` and returns it ready to serve.
 
+    `data` are arrays, batches, a `DataLoader` or a data set; targets are needed only where `training.label_weight`
+    mixes them in. A `task` says what targets mean, where a guess by their kind of number would be wrong.
     A `perturbation` moves every batch's inputs to where the live teacher's members differ, and asks them there.
-    `validation` batches pick the best epoch (and stop early, with `training.patience`). `watch(epoch, network)` is
+    `validation` data pick the best epoch (and stop early, with `training.patience`). `watch(epoch, network)` is
     called after every epoch, with the network as it is in training: subnetworks, heads. With a `folder` the run can be
     killed at any moment: the same call goes on from there and ends in the same bits.
     """
     if perturbation is not None:
         perturbation.check(teacher)
-    first, said = check(teacher, model, batches, method, training)
-    if validation is not None:
-        check(teacher, model, validation, method, training)
+    batches = batches_for(teacher, data, task)
+    first, said, admit = admit_taught(teacher, model, batches, method, training, task)
+    held = None if validation is None else batches_for(teacher, validation, task)
+    if held is not None:
+        admit(first_of(held), True)
     student = method.student(model, teacher.members)
     method.begin(student, said)
 
@@ -60,10 +66,10 @@ def distill(
         loss = method.batch_loss(output, targets, batch, progress)
         if training.label_weight == 0 or batch.target is None:
             return loss
-        task = task_of(batch.target)
-        labelled = task.labelled(batch.target, loss.ndim)
-        label_loss = -method.predict_in_training(output).log_prob(task.filled(batch.target))
-        return torch.where(labelled, (1 - training.label_weight) * loss + training.label_weight * label_loss, loss)
+        its = task or task_of(batch.target)
+        of_labels = its.label_loss(student, method.predict_in_training(output), batch, training.label_smoothing)
+        share = training.label_weight
+        return torch.where(its.labelled(batch, loss.ndim), (1 - share) * loss + share * of_labels, loss)
 
     train(
         student,
@@ -71,49 +77,65 @@ def distill(
         objective,
         training,
         groups=method.parameter_groups(student, training.lr, training.weight_decay),
+        admit=admit,
         prepare=None if perturbation is None else moved,
-        validation=validation,
+        validation=held,
         watch=watch,
         folder=Path(folder) if folder else None,
-        identity=repr((teacher.fingerprints, method, *([] if perturbation is None else [perturbation]))),
+        identity=repr((teacher.fingerprints, method, *([] if perturbation is None else [perturbation]), task)),
         title=f"distil {type(method).__name__}",
     )
     return Student(
         method.finalize(student).eval(),
         method,
-        getattr(teacher, "labels", None),
-        Preprocessing.of(first.inputs),
+        getattr(teacher, "labels", None) or getattr(batches, "names", None),
+        Preprocessing.of(first.inputs, sequences=first.masks is not None),
         Notes(teachers=teacher.fingerprints),
     )
 
 
-def check(
-    teacher: Teacher, model: nn.Module, batches: Iterable[Batch], method: Method, training: Training
-) -> tuple[Batch, Targets]:
-    """Everything that can be wrong with the data, before any work starts; returns the first batch and its targets."""
-    first, size = None, 0
-    for batch in batches:
-        if first is None:
-            with torch.no_grad():
-                targets, outputs = teacher(batch), model.eval()(batch.inputs).shape[-1]
-            first = batch, targets
-            require_family(method, targets)
-            size = targets.mean.shape[-1]
-            if outputs != method.outputs(size):
-                what = "classes" if targets.family == "categorical" else "target dimensions"
-                raise ValueError(
-                    f"the teacher knows {size} {what}, the student's network gives {outputs} outputs: "
-                    f"{type(method).__name__} needs {method.outputs(size)} of them"
-                )
-        for tensor in tensors_in(batch.inputs):
-            require_finite("inputs", tensor)
-        teacher.check(batch)
-        if batch.target is not None:
-            task_of(batch.target).check(batch.target, size)
-        elif training.label_weight:
-            raise ValueError(
-                f"label_weight={training.label_weight} mixes in labels, but the batches carry none: pass target"
-            )
-    if first is None:
-        raise ValueError("there are no batches to distil on")
-    return first
+def batches_for(teacher: Teacher, data: Any, task: Task | None) -> ManyBatches:
+    """The data as batches, their classes numbered as the teacher numbers them, where both have names."""
+    batches = as_batches(data) if task is None else as_batches(data, read=task.batch)
+    names = getattr(teacher, "labels", None)
+    return batches.renumbered(names) if names and isinstance(batches, Batches) else batches
+
+
+def admit_taught(
+    teacher: Teacher, model: nn.Module, batches: ManyBatches, method: Method, training: Training, task: Task | None
+) -> tuple[Batch, Targets, Admit]:
+    """Looks at the first batch, before any work starts, and then at every one as it comes.
+
+    Returns the first batch, what the teacher says about it, and what looks at the others.
+    """
+    first = first_of(batches)
+    if training.label_weight and first.target is None:
+        raise ValueError(
+            f"label_weight={training.label_weight} mixes in labels, but the batches carry none: pass target"
+        )
+    its = task or (task_of(first.target) if first.target is not None else None)
+    require_finite_inputs(first)
+    teacher.check(first)
+    with torch.no_grad():
+        said = teacher(first)
+        outputs = call(model.eval(), first.inputs).shape[-1]
+    require_family(method, said)
+    size = said.mean.shape[-1]
+    if outputs != method.outputs(size):
+        what = family_named(said.family).sizes
+        raise ValueError(
+            f"the teacher knows {size} {what}, the student's network gives {outputs} outputs: "
+            f"{type(method).__name__} needs {method.outputs(size)} of them"
+        )
+
+    def admit(batch: Batch, new: bool) -> Batch:
+        if its is None:
+            require_finite_inputs(batch)
+        else:
+            its.check(batch, size)
+        if new:
+            teacher.check(batch)
+        return batch
+
+    admit(first, True)
+    return first, said, admit

@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from solera.core.seeds import stream
-from solera.data import Batches
+from solera.data import Batches, as_array, as_inputs, class_numbers, map_tensors, tensors_in
 from solera.distributions.base import Prediction
 from solera.methods.base import Method
 from solera.methods.normal_wishart import NormalWishart
 from solera.methods.proxy_dirichlet import ProxyDirichlet
 from solera.nn.default import network_for
+from solera.tasks import Task
 from solera.teachers.committee import committee, without_variance
 from solera.teachers.ensemble import as_teacher
 from solera.training.distill import distill
@@ -35,11 +36,12 @@ class Distiller:
         method: Method | None = None,
         training: Training | None = None,
         *,
+        task: Task | None = None,
         batch_size: int = 128,
         validation_fraction: float = 0.1,
         folder: str | Path | None = None,
     ) -> None:
-        self.model, self.method, self.training = model, method, training or Training(epochs=100)
+        self.model, self.method, self.training, self.task = model, method, training or Training(epochs=100), task
         self.batch_size, self.validation_fraction, self.folder = batch_size, validation_fraction, folder
 
     def fit(self, ensemble: Any, inputs: Any, labels: Any = None, auxiliary: Any = None) -> "Distiller":
@@ -49,17 +51,20 @@ class Distiller:
         them, or their forecasts `(examples, members)`), to estimate the noise from: such examples must be new to the
         members, otherwise pass `solera.committee(...)`. Auxiliary inputs need a live ensemble.
         """
-        x, extra = as_inputs(inputs), None if auxiliary is None else as_inputs(auxiliary)
-        y = None if labels is None else torch.as_tensor(np.asarray(labels))
-        bare = y is not None and without_variance(ensemble)
-        teacher = committee(ensemble, x, y) if bare else as_teacher(ensemble, len(x))
+        x, extra = floats(inputs), None if auxiliary is None else floats(auxiliary)
+        target = None if labels is None else as_array(labels)
+        bare = target is not None and without_variance(ensemble)
+        teacher = committee(ensemble, x, target) if bare else as_teacher(ensemble, len(tensors_in(x)[0]))
         if extra is not None and not teacher.live:
             raise ValueError("remembered predictions know nothing of auxiliary inputs: pass the live Ensemble")
+        y = None
+        if target is not None:
+            y, _ = class_numbers(target, None if bare else getattr(teacher, "labels", None))
         batches, held = Batches(x, y, auxiliary=extra, batch_size=self.batch_size), None
         if self.validation_fraction:
             batches, held = batches.split(self.validation_fraction, self.training.seed)
         with torch.no_grad():
-            said = teacher(batches.all.take(slice(0, 256)))
+            said = teacher(batches.take(slice(0, 256)))
         real = said.family == "gaussian"
         method = self.method or (NormalWishart() if real else ProxyDirichlet())
         model = copy.deepcopy(self.model)
@@ -68,7 +73,7 @@ class Distiller:
             torch.manual_seed(stream(self.training.seed, "student"))
             model = network_for(batches.all.inputs, outputs, said.mean if real else None)
         self.student_: Student = distill(
-            teacher, model, batches, method, self.training, validation=held, folder=self.folder
+            teacher, model, batches, method, self.training, task=self.task, validation=held, folder=self.folder
         )
         return self
 
@@ -76,14 +81,13 @@ class Distiller:
         """The student's prediction: `.mean`, `.total` and, for most methods, `.data` and `.knowledge`."""
         if not hasattr(self, "student_"):
             raise RuntimeError("this Distiller has no student yet: call fit(ensemble, inputs) first")
-        return self.student_.predict(as_inputs(inputs))
+        return self.student_.predict(floats(inputs))
 
     def predict_proba(self, inputs: Any) -> np.ndarray:
         """Class probabilities, as scikit-learn gives them."""
         return self.predict(inputs).mean.cpu().numpy()
 
 
-def as_inputs(inputs: Any) -> Tensor:
-    """A float32 tensor of an array-like; whole numbers (tokens) stay as they are."""
-    x = inputs if isinstance(inputs, Tensor) else torch.as_tensor(np.asarray(inputs))
-    return x.float() if x.dtype == torch.float64 else x
+def floats(inputs: Any) -> Any:
+    """Array-likes as tensors, float64 as float32: what a network of default precision takes."""
+    return map_tensors(lambda t: t.float() if t.dtype == torch.float64 else t, as_inputs(inputs))

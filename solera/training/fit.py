@@ -1,51 +1,106 @@
-"""Train one ordinary classifier or regressor on labels: how an ensemble's members are made."""
+"""Train one ordinary model on labels: how an ensemble's members are made."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from solera.core.checks import require_finite, require_labels
-from solera.data import Batch, ManyBatches, tensors_in
-from solera.distributions.families import family_named
-from solera.tasks import task_of
-from solera.training.loop import train
+from solera.data import Batch, ManyBatches, as_batches
+from solera.nn.call import call
+from solera.tasks import Task, task_of
+from solera.training.loop import Admit, Objective, train
 from solera.training.settings import Training
 
-
-def label_loss(output: Any, batch: Batch, progress: float) -> Tensor:
-    """−ln p(y): of a class by logits, of a real target by mean and log-variance."""
-    assert batch.target is not None
-    family = family_named(task_of(batch.target).family)
-    return -family.from_output(output).log_prob(batch.target)
+NO_TARGETS = "a model learns from labels, but the batches carry none: pass target"
 
 
-def check_labelled(batches: Iterable[Batch], outputs: int) -> None:
-    """Finite inputs, labels in range and a network that fits them, before any work starts."""
-    for batch in batches:
-        for tensor in tensors_in(batch.inputs):
-            require_finite("inputs", tensor)
-        if batch.target is None:
-            raise ValueError("a model learns from labels, but the batches carry none: pass target")
-        require_finite("targets", batch.target)
-        if not batch.target.is_floating_point():
-            require_labels("labels", batch.target, outputs)
-        elif outputs != 2 * (size := batch.target[:1].numel() if batch.target.ndim > 1 else 1):
-            raise ValueError(
-                f"a real target of {size} dimensions takes {2 * size} outputs, means and then log-variances; this "
-                f"network gives {outputs}"
-            )
+def first_of(batches: ManyBatches) -> Batch:
+    """The first batch, to look at before any work."""
+    first = next(iter(batches), None)
+    if first is None:
+        raise ValueError("there are no batches: the data are empty")
+    return first
+
+
+def labelled(task: Task, batch: Batch) -> Batch:
+    """The batch with weight 0 where there is no target: there nothing can be learned from labels."""
+    if batch.target is None:
+        raise ValueError(NO_TARGETS)
+    known = task.labelled(batch)
+    if bool(known.all()):
+        return batch
+    return replace(batch, weight=known.float() if batch.weight is None else batch.weight * known)
+
+
+def task_for(task: Task | None, first: Batch) -> Task:
+    """The task, or a guess from the first batch's targets."""
+    if task is not None:
+        return task
+    if first.target is None:
+        raise ValueError(NO_TARGETS)
+    return task_of(first.target)
+
+
+def label_loss(task: Task, network: nn.Module, training: Training) -> Objective:
+    """The likelihood of the labels, as the task has it."""
+
+    def objective(output: Any, batch: Batch, progress: float) -> Tensor:
+        return task.label_loss(network, task.of_member(output), batch, training.label_smoothing)
+
+    return objective
+
+
+def admit_labelled(task: Task, make: Callable[[], nn.Module], batches: ManyBatches) -> Admit:
+    """Looks at the first batch, before any work starts, and then at every one as it comes."""
+    first = first_of(batches)
+    if first.target is None:
+        raise ValueError(NO_TARGETS)
+    with torch.no_grad():
+        outputs = call(make().eval(), first.take(slice(0, 1)).inputs).shape[-1]
+    wanted = task.outputs(first.target, outputs)
+    if outputs != wanted:
+        raise ValueError(
+            f"{task.name} with such targets takes {wanted} outputs (continuous targets: means and then log-variances); "
+            f"this network gives {outputs}"
+        )
+
+    def admit(batch: Batch, new: bool) -> Batch:
+        task.check(batch, outputs)
+        return labelled(task, batch)
+
+    admit(first, True)
+    return admit
 
 
 def fit(
     model: nn.Module,
-    batches: ManyBatches,
+    data: Any,
     training: Training,
     *,
-    validation: Iterable[Batch] | None = None,
+    task: Task | None = None,
+    validation: Any = None,
     folder: Path | None = None,
     title: str = "fit",
 ) -> nn.Module:
-    """Maximum likelihood of the labels, classes or (floating-point) real targets; resumable like every training."""
-    return train(model, batches, label_loss, training, validation=validation, folder=folder, title=title)
+    """Maximum likelihood of the labels, classes or (floating-point) continuous targets; resumable like every training.
+
+    `data`: batches, a `DataLoader`, a data set, a pair of arrays is `Batches(x, y)`. Unlabelled examples are passed by.
+    """
+    read = {} if task is None else {"read": task.batch}
+    batches = as_batches(data, **read)
+    task = task_for(task, first_of(batches))
+    held = None if validation is None else as_batches(validation, **read)
+    return train(
+        model,
+        batches,
+        label_loss(task, model, training),
+        training,
+        admit=admit_labelled(task, lambda: model, batches),
+        validation=held,
+        folder=folder,
+        identity=repr(task),
+        title=title,
+    )

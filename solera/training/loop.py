@@ -1,10 +1,11 @@
 """The training loop, all of it: for an ensemble's member, for a stack of members, and for a student."""
 
 import hashlib
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,25 @@ import torch
 from torch import Tensor, nn
 
 from solera.core.disk import fingerprint
+from solera.core.errors import DivergedError
 from solera.core.fused import compiled
 from solera.core.progress import progress as show_progress
 from solera.core.seeds import generator, seed_everything, stream
-from solera.data import Augmented, Batch, Batches, ManyBatches, in_order
+from solera.data import Batch, ManyBatches, fingerprint_of, one_epoch
+from solera.nn.call import call
+from solera.teachers.adapters.content import content_fingerprint
 from solera.training import checkpoint
 from solera.training.checkpoint import State
 from solera.training.engine import engine
 from solera.training.settings import Training
 
 Objective = Callable[[Any, Batch, float], Tensor]  # output, batch, progress -> one loss per element
+Admit = Callable[
+    [Batch, bool], Batch
+]  # a batch as it comes, and whether it may be new -> it, or an error that names it
 Prepare = Callable[[Batch, torch.Generator], Batch]  # what is trained on instead of this batch
 Watch = Callable[[int, nn.Module], None]  # is shown the network after each epoch, by its number
+Weights = dict[str, Tensor]
 
 
 def train(
@@ -33,6 +41,7 @@ def train(
     training: Training,
     *,
     groups: Iterable[dict[str, Any]] | None = None,
+    admit: Admit | None = None,
     prepare: Prepare | None = None,
     validation: Iterable[Batch] | None = None,
     watch: Watch | None = None,
@@ -42,56 +51,75 @@ def train(
 ) -> nn.Module:
     """Minimises the objective. With a folder, a killed run goes on from there and ends in the same bits.
 
-    `prepare` may put another batch in the place of one, by random numbers that its step alone decides.
-    It goes on only if the settings, the network's first weights, the data and `identity` (what else the objective hangs
-    on) are what they were.
+    `admit` looks at every batch as it comes; `prepare` may put another one in its place, by random numbers that its
+    step alone decides. It goes on only if the settings, the network's first weights, the data and `identity` (what else
+    the objective hangs on) are what they were. A loss or weights that are not finite stop it; nothing is kept of them.
     """
     run = _name(network, batches, training, identity) if folder else ""
-    fabric = engine(training.precision)
+    fabric = engine(training.precision, training.device)
     seed_everything(stream(training.seed, "train", fabric.global_rank))
     groups = groups or [
         {"params": list(network.parameters()), "lr": training.lr, "weight_decay": training.weight_decay}
     ]
-    optimizer = training.steps(list(groups))
+    optimizer = training.make_optimizer(list(groups))
     peaks, rate = [group["lr"] for group in optimizer.param_groups], training.rate()
-    state, best, file = State(), dict[str, Tensor](), folder / "checkpoint.safetensors" if folder else None
+    state, best, average = State(), Weights(), Weights()
+    file = folder / "checkpoint.safetensors" if folder else None
     if file and file.exists():
-        state, best = checkpoint.load(file, run, network, optimizer)
+        state, best, average = checkpoint.load(file, run, network, optimizer)
     model, optimizer = fabric.setup(network, optimizer)
-    steps, saved = len(batches), time.monotonic()
+    steps, saved, new_until = len(batches), time.monotonic(), state.epoch + (state.step > 0)
+    take = training.accumulate
 
     def save() -> None:
         nonlocal saved
+        require_finite_weights(network, title)
         if file and fabric.is_global_zero:
-            checkpoint.save(file, run, state, network, best, optimizer)
+            checkpoint.save(file, run, state, network, best, average, optimizer)
         saved = time.monotonic()
+
+    def step(batch: Batch) -> float:
+        progress = (state.epoch * steps + state.step) / max(training.epochs * steps - 1, 1)
+        if state.step % take == 0:
+            optimizer.zero_grad()
+            for group, peak in zip(optimizer.param_groups, peaks, strict=True):
+                group["lr"] = peak * rate(progress)
+        batch = batch if admit is None else admit(batch, state.epoch <= new_until)
+        index, batch = batch.index, batch.part(fabric.global_rank, fabric.world_size).to(fabric.device)
+        if prepare is not None:
+            draw = generator(training.seed, "prepare", state.epoch, state.step, fabric.global_rank)
+            batch = prepare(batch, draw)
+        loss = batch.average(objective(call(network, batch.inputs, model), batch, progress))
+        value = loss.item()
+        if not math.isfinite(value):
+            raise _diverged(title, value, state, optimizer, index)
+        together = min(take, steps - state.step + state.step % take)  # batches that share this step
+        fabric.backward(loss if together == 1 else loss / together)
+        state.step, state.loss = state.step + 1, state.loss + value
+        if state.step % take == 0 or state.step == steps:
+            if training.clip is not None:
+                fabric.clip_gradients(model, optimizer, max_norm=training.clip)
+            optimizer.step()
+            if training.average:
+                _move(average, network, training.average)
+        return value
 
     with compiled(training.compile), show_progress(title, training.epochs * steps, state.epoch * steps) as advance:
         while state.epoch < training.epochs and not state.finished:
             model.train()
-            order = in_order(batches, training.seed, state.epoch)
-            for batch in islice(order, state.step, None):
-                progress = (state.epoch * steps + state.step) / max(training.epochs * steps - 1, 1)
-                for group, peak in zip(optimizer.param_groups, peaks, strict=True):
-                    group["lr"] = peak * rate(progress)
-                batch = batch.part(fabric.global_rank, fabric.world_size).to(fabric.device)
-                if prepare is not None:
-                    draw = generator(training.seed, "prepare", state.epoch, state.step, fabric.global_rank)
-                    batch = prepare(batch, draw)
-                optimizer.zero_grad()
-                loss = batch.average(objective(model(batch.inputs), batch, progress))
-                fabric.backward(loss)
-                optimizer.step()
-                state.step, state.loss = state.step + 1, state.loss + loss.item()
-                advance(f"loss {loss.item():.4g}")
-                if time.monotonic() - saved > training.checkpoint_seconds:
+            for batch in one_epoch(batches, training.seed, state.epoch, state.step):
+                advance(f"loss {step(batch):.4g}")
+                if time.monotonic() - saved > training.checkpoint_seconds and state.step % take == 0:
                     save()
             record = {"epoch": state.epoch, "loss": state.loss / steps}
             if validation is not None:
-                record["validation"] = validate(network, validation, objective, fabric.device)
-                if state.best is None or record["validation"] < state.best:
-                    state.best, state.best_epoch = record["validation"], state.epoch
-                    best = {k: v.detach().clone() for k, v in network.state_dict().items()}
+                with _averaged(network, average):
+                    new = admit if state.epoch <= new_until else None
+                    record["validation"] = validate(network, validation, objective, fabric.device, new)
+                    least = math.inf if state.best is None else state.best
+                    if record["validation"] < least:  # NaN and infinity never are
+                        state.best, state.best_epoch = record["validation"], state.epoch
+                        best = {k: v.detach().clone() for k, v in network.state_dict().items()}
                 late = training.patience is not None and state.epoch - state.best_epoch >= training.patience
                 state.finished = late
             if watch is not None:
@@ -100,27 +128,81 @@ def train(
             state.epoch, state.step, state.loss = state.epoch + 1, 0, 0.0
             if state.finished or state.epoch == training.epochs or time.monotonic() - saved > 1.0:
                 save()
-    if best:
-        network.load_state_dict(best)
+    if validation is not None and not best:
+        raise DivergedError(f"{title}: the validation loss was never finite: look for infinities among the targets")
+    if best or average:
+        network.load_state_dict(best or average)
     fabric.barrier()
     return network.eval()
 
 
-def _name(network: nn.Module, batches: ManyBatches, training: Training, identity: str) -> str:
-    settings = {k: v for k, v in asdict(training).items() if k not in ("checkpoint_seconds", "compile")}
-    start = fingerprint(dict(network.state_dict()), type(network).__name__)
-    data = batches.fingerprint() if isinstance(batches, (Batches, Augmented)) else len(batches)
-    return hashlib.sha256(repr((settings, start, data, identity)).encode()).hexdigest()
+def require_finite_weights(network: nn.Module, title: str) -> None:
+    """Refuses a network that answers with nothing but NaN."""
+    for name, tensor in network.state_dict().items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise DivergedError(f"{title}: {name} is not finite any more: {REMEDY}")
+
+
+REMEDY = "lower the learning rate, set Training(clip=1.0), or look for extreme values among inputs and targets"
+
+
+def _diverged(title: str, value: float, state: State, optimizer: Any, index: Tensor) -> DivergedError:
+    some = ", ".join(map(str, index[:4].tolist())) + (", …" if len(index) > 4 else "")
+    rate = optimizer.param_groups[0]["lr"]
+    return DivergedError(
+        f"{title}: the loss became {value} in epoch {state.epoch}, step {state.step}, at a learning rate of {rate:.3g} "
+        f"on the batch of examples {some}: {REMEDY}"
+    )
 
 
 @torch.no_grad()
-def validate(network: nn.Module, batches: Iterable[Batch], objective: Objective, device: torch.device) -> float:
+def _move(average: Weights, network: nn.Module, decay: float) -> None:
+    """average ← decay·average + (1 − decay)·weights; it starts at the first weights there are."""
+    for name, tensor in network.state_dict().items():
+        if name not in average or not tensor.is_floating_point():
+            average[name] = tensor.detach().clone()
+        else:
+            average[name].lerp_(tensor, 1 - decay)
+
+
+@contextmanager
+def _averaged(network: nn.Module, average: Weights) -> Iterator[None]:
+    """The network with averaged weights, where there are any, and its own again afterwards."""
+    if not average:
+        yield
+        return
+    own = {k: v.detach().clone() for k, v in network.state_dict().items()}
+    network.load_state_dict(average)
+    yield
+    network.load_state_dict(own)
+
+
+def _setting(value: Any) -> Any:
+    """A setting as it counts in a run's identity: of a function what it does, not where it stands in memory."""
+    return content_fingerprint(value) if callable(value) else value
+
+
+def _name(network: nn.Module, batches: ManyBatches, training: Training, identity: str) -> str:
+    left_out = ("checkpoint_seconds", "compile", "device")
+    settings = {k: _setting(getattr(training, k)) for k in asdict(training) if k not in left_out}
+    start = fingerprint(dict(network.state_dict()), type(network).__name__)
+    return hashlib.sha256(repr((settings, start, fingerprint_of(batches), identity)).encode()).hexdigest()
+
+
+@torch.no_grad()
+def validate(
+    network: nn.Module,
+    batches: Iterable[Batch],
+    objective: Objective,
+    device: torch.device,
+    admit: Admit | None = None,
+) -> float:
     """The objective as it counts at the end of the training, averaged over these batches by their weight."""
     network.eval()
     total, size = 0.0, 0.0
     for batch in batches:
-        batch = batch.to(device)
+        batch = (batch if admit is None else admit(batch, True)).to(device)
         weight = float(batch.weight.sum()) if batch.weight is not None else float(len(batch))
-        total += batch.average(objective(network(batch.inputs), batch, 1.0)).item() * weight
+        total += batch.average(objective(call(network, batch.inputs), batch, 1.0)).item() * weight
         size += weight
     return total / size

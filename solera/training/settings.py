@@ -1,5 +1,6 @@
 """How long, how fast, how often: the settings every training shares."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,6 +9,8 @@ import torch
 from solera.core.checks import require_fraction, require_positive
 from solera.core.schedule import Schedule, constant, cosine, one_cycle
 
+MakeOptimizer = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]  # parameter groups with lr and weight_decay
+
 
 @dataclass(frozen=True)
 class Training:
@@ -15,39 +18,53 @@ class Training:
 
     epochs: int = 30
     lr: float = 1e-3
-    schedule: Literal["one_cycle", "cosine", "constant"] = "one_cycle"
+    schedule: Literal["one_cycle", "cosine", "constant"] | Schedule = "one_cycle"  # or progress in [0, 1] -> factor
     warm_up: float = 0.3  # one_cycle: the share of the training in which the rate rises
-    optimizer: Literal["adamw", "sgd"] = "adamw"  # sgd: with Nesterov momentum of 0.9
+    optimizer: Literal["adamw", "sgd"] | MakeOptimizer = "adamw"  # sgd: with Nesterov momentum of 0.9
     weight_decay: float = 0.0
+    clip: float | None = None  # the largest norm that the gradient of all weights may have
+    accumulate: int = 1  # batches whose gradients are averaged for one step
+    average: float = 0.0  # decay of a moving average of the weights, which is what is kept: 0.999, say; 0: none
     label_weight: float = 0.0  # distillation: the share of the loss that comes from true labels
+    label_smoothing: float = 0.0  # of labels: the share of the probability that is spread over all classes
     patience: int | None = None  # stop after this many epochs without a better validation loss
     seed: int = 0
+    device: str = "auto"  # "auto": a GPU where there is one; or "cpu", "cuda:1"
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"] = "auto"
     compile: bool = False  # compile the Dirichlet losses: ~10 s once, worth it for long runs or many classes
     checkpoint_seconds: float = 60.0  # how much work a kill may cost at most, within an epoch
 
     def __post_init__(self) -> None:
-        require_positive("epochs", self.epochs)
-        require_positive("lr", self.lr)
-        require_fraction("label_weight", self.label_weight)
-        if self.weight_decay < 0:
+        for name in ("epochs", "lr", "accumulate", *(n for n in ("patience", "clip") if getattr(self, n) is not None)):
+            require_positive(name, getattr(self, name))
+        for name in ("label_weight", "label_smoothing"):
+            require_fraction(name, getattr(self, name))
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average must lie between 0 (none) and below 1, got {self.average}")
+        if not self.weight_decay >= 0:
             raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
-        if self.patience is not None:
-            require_positive("patience", self.patience)
-        if self.schedule not in ("one_cycle", "cosine", "constant"):
-            raise ValueError(f"schedule must be 'one_cycle', 'cosine' or 'constant', got {self.schedule!r}")
-        if self.optimizer not in ("adamw", "sgd"):
-            raise ValueError(f"optimizer must be 'adamw' or 'sgd', got {self.optimizer!r}")
+        if not callable(self.schedule) and self.schedule not in ("one_cycle", "cosine", "constant"):
+            raise ValueError(
+                f"schedule must be 'one_cycle', 'cosine', 'constant' or a function of progress, got {self.schedule!r}"
+            )
+        if not callable(self.optimizer) and self.optimizer not in ("adamw", "sgd"):
+            raise ValueError(
+                f"optimizer must be 'adamw', 'sgd' or a function of parameter groups, got {self.optimizer!r}"
+            )
         self.rate()
 
     def rate(self) -> Schedule:
         """The learning rate, as a factor of `lr`."""
+        if callable(self.schedule):
+            return self.schedule
         if self.schedule == "one_cycle":
             return one_cycle(1.0, self.warm_up)
         return {"cosine": cosine, "constant": constant}[self.schedule](1.0)
 
-    def steps(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """What takes the steps, for these groups of parameters."""
+    def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        """The optimiser of these groups of parameters."""
+        if callable(self.optimizer):
+            return self.optimizer(groups)
         if self.optimizer == "sgd":
             return torch.optim.SGD(groups, lr=self.lr, momentum=0.9, nesterov=True)
         return torch.optim.AdamW(groups, lr=self.lr)

@@ -5,17 +5,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import solera.methods
 import solera.nn
+from solera.core.checks import require_finite
 from solera.core.disk import fingerprint, read_manifest, require_checksum, write_bytes, write_manifest, write_tensors
-from solera.data import map_tensors, tensors_in
+from solera.data import as_inputs, map_tensors, tensors_in
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
+from solera.nn.call import call
 from solera.training.card import KIND, VERSION, Notes, Preprocessing, model_card
 
 
@@ -72,21 +73,41 @@ class Student(nn.Module):
         return fingerprint(self.model.state_dict(), repr(self.method))
 
     def forward(self, inputs: Any) -> Prediction:
-        return self.method.predict(self.model(inputs))
+        return self.method.predict(call(self.model, inputs))
 
     @torch.no_grad()
     def predict(self, inputs: Any, batch_size: int = 1024) -> Prediction:
-        """What the student says about these inputs (tensors or arrays, first axis the examples)."""
+        """What the student says about these inputs: an array-like, or a dict of them, first axis the examples.
+
+        It answers on the device that its weights are on (`student.to("cuda")`), and the answer stays there.
+        """
         self.eval()
-        inputs = torch.as_tensor(inputs) if isinstance(inputs, np.ndarray) else inputs
+        inputs = as_inputs(inputs)
+        self._check(inputs)
         device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
         outputs: list[Tensor] = []
         for start in range(0, len(tensors_in(inputs)[0]), batch_size):
             part = map_tensors(lambda t: t[start : start + batch_size].to(device), inputs)  # noqa: B023
-            outputs.append(self.model(part))
+            outputs.append(call(self.model, part))
         if not outputs:
             raise ValueError("there is nothing to predict: inputs are empty")
         return self.method.predict(torch.cat(outputs))
+
+    def _check(self, inputs: Any) -> None:
+        """Refuses numbers that are not finite, by row, and rows of another width than it was distilled on."""
+        given = tensors_in(inputs)
+        for tensor in given:
+            require_finite("inputs", tensor, torch.arange(len(tensor)))
+        known = self.preprocessing.inputs
+        for tensor, wanted in zip(given, known, strict=False) if len(given) == len(known) else []:
+            shape = wanted.shape
+            if shape is None or not tensor.is_floating_point() or not isinstance(shape[-1], int):
+                continue
+            if tensor.ndim != len(shape) + 1 or tensor.shape[-1] != shape[-1]:
+                raise ValueError(
+                    f"this student takes {wanted.name} of shape {('examples', *shape)}, got {tuple(tensor.shape)}: pass "
+                    "the same features in the same order as it was distilled on"
+                )
 
     def save(self, path: str | Path) -> Path:
         """`model.safetensors`, `README.md` and `config.json` in the folder `path`: what huggingface_hub expects of one.

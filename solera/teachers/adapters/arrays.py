@@ -12,10 +12,11 @@ from torch import Tensor
 
 from solera.core.errors import MismatchError
 from solera.data import Batch, tensors_in
+from solera.data.names import Names
 from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Mixture
 from solera.teachers.adapters.files import Table, read
-from solera.teachers.adapters.labels import Names, align
+from solera.teachers.adapters.labels import align
 from solera.teachers.adapters.probabilities import log_probs_of_either
 from solera.teachers.base import as_saw, member_weights, with_mask
 

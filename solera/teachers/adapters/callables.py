@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from solera.data import tensors_in
+from solera.data.names import Names, class_names
 from solera.teachers.adapters.base import Adapter
 from solera.teachers.adapters.content import content_fingerprint
-from solera.teachers.adapters.labels import Names, class_names
 from solera.teachers.adapters.probabilities import log_of_probabilities
 
 

@@ -1,17 +1,8 @@
 """Class names: which column is which."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-
-Names = Sequence[Any] | np.ndarray  # of classes, as the user has them
-
-
-def class_names(values: Names) -> list[str]:
-    """Names as text, whatever they were: 1, 1.0, np.int64(1) and "1" are one class."""
-    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
-    return [str(int(value) if isinstance(value, float) and value.is_integer() else value) for value in plain]
+from solera.data.names import Names, class_names
 
 
 def column_order(names: Sequence[str], wanted: Sequence[str], who: str, reference: str) -> list[int]:

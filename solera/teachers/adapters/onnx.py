@@ -11,8 +11,8 @@ from torch import Tensor
 
 from solera.core.disk import sha256
 from solera.data import tensors_in
+from solera.data.names import Names, class_names
 from solera.teachers.adapters.base import Adapter
-from solera.teachers.adapters.labels import Names, class_names
 from solera.teachers.adapters.probabilities import log_of_probabilities
 
 DTYPES = {

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from solera.data.names import class_names
 from solera.teachers.adapters.base import Adapter
 from solera.teachers.adapters.content import content_fingerprint
-from solera.teachers.adapters.labels import class_names
 from solera.teachers.adapters.probabilities import log_of_probabilities
 
 

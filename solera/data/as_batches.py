@@ -1,0 +1,54 @@
+"""The door for data: whatever people hold, as batches."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from torch import Tensor
+
+from solera.data.batch import Batch, ManyBatches, Shuffling
+from solera.data.loaders import Loader, Read, is_data_set, read_pair
+from solera.data.memory import Batches
+from solera.data.sequences import Sequences, is_ragged
+
+
+def _dealt(data: Any) -> bool:
+    """Whether this deals out batches already: one of ours, or a list of them."""
+    if isinstance(data, (list, tuple)):
+        return bool(data) and all(isinstance(batch, Batch) for batch in data)
+    arrays = isinstance(data, Tensor) or hasattr(data, "__array__") or isinstance(data, dict)
+    return isinstance(data, Shuffling) or (isinstance(data, ManyBatches) and not arrays and not is_data_set(data))
+
+
+def as_batches(data: Any, target: Any = None, *, batch_size: int = 128, read: Read = read_pair) -> ManyBatches:
+    """Batches of arrays (with targets beside them), lists of sequences, a data set, a loader, or batches as they are.
+
+    `read` says what is input and what is target in what a loader's collate function gives (a task's `batch`).
+    """
+    beside = None
+    if is_data_set(data):
+        beside, made = "the data set", Loader(data, batch_size=batch_size, read=read)
+    elif _dealt(data):
+        beside, made = "the batches", data
+    elif is_ragged(data):
+        made = Sequences(data, target)
+    else:
+        made = Batches(data, target, batch_size=batch_size)
+    if beside is not None and target is not None:
+        raise ValueError(f"targets are given beside {beside}, which bring their own: leave them out")
+    return made
+
+
+def one_epoch(batches: ManyBatches, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:
+    """One epoch from its batch `start` on: shuffled by the seed where the batches can be, else in their own order."""
+    if isinstance(batches, Shuffling):
+        return batches.shuffled(seed, epoch, start)
+    return islice(iter(batches), start, None)
+
+
+def fingerprint_of(batches: ManyBatches) -> str:
+    """Changes when the data do, whatever holds them."""
+    if isinstance(batches, Shuffling):
+        return batches.fingerprint()
+    parts = [Batches(b.inputs, b.target, weight=b.weight, index=b.index).fingerprint() for b in batches]
+    return " ".join(parts)

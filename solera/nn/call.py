@@ -1,0 +1,49 @@
+"""How a network is asked: a tensor as it is, a dict by keywords where the network takes them."""
+
+import inspect
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor, nn
+
+
+@lru_cache(maxsize=256)
+def _parameters(kind: type[nn.Module]) -> tuple[frozenset[str], bool, bool]:
+    """The names its forward takes, whether it takes any other, and whether it is a Hugging Face model."""
+    found = inspect.signature(kind.forward).parameters
+    names = frozenset(
+        name for name, p in found.items() if name != "self" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    )
+    anything = any(p.kind is p.VAR_KEYWORD for p in found.values())
+    return names, anything, any(base.__name__ == "PreTrainedModel" for base in kind.__mro__)
+
+
+def takes_keywords(network: nn.Module, inputs: Any) -> bool:
+    """Whether a dict of inputs goes in by keywords: all its keys are names of arguments, or it is a transformer."""
+    if not isinstance(inputs, Mapping):
+        return False
+    names, anything, transformer = _parameters(type(network))
+    return transformer or all(key in names for key in inputs) or (anything and not names)
+
+
+def _accepted(network: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What this transformer takes of what its tokenizer gave."""
+    names, anything, transformer = _parameters(type(network))
+    return {key: value for key, value in inputs.items() if key in names or (anything and not transformer)}
+
+
+def tensor_of(answer: Any) -> Any:
+    """A network's tensor: its answer, or that answer's `logits`."""
+    if isinstance(answer, Tensor):
+        return answer
+    logits = answer.get("logits") if isinstance(answer, Mapping) else getattr(answer, "logits", None)
+    return answer if logits is None else logits
+
+
+def call(network: nn.Module, inputs: Any, wrapped: nn.Module | None = None) -> Any:
+    """What the network says about these inputs; `wrapped` is the same network as several processes share it."""
+    asked = wrapped or network
+    if takes_keywords(network, inputs):
+        return tensor_of(asked(**_accepted(network, inputs)))
+    return tensor_of(asked(inputs))
