@@ -19,8 +19,8 @@ def require_fraction(name: str, value: float) -> None:
 
 def _place(wrong: Tensor, index: Int[Tensor, " B"] | None) -> tuple[tuple[int, ...], str]:
     """The first place where something is wrong, and how to say it: by the example, where it is known which it is."""
-    place = tuple(wrong.nonzero()[0].tolist())
-    if index is None or not place:
+    place: tuple[int, ...] = tuple(wrong.nonzero()[0].tolist())
+    if index is None or len(place) == 0:
         return place, f"at {list(place)}"
     inside = f", at {list(place[1:])}" if len(place) > 1 else ""
     return place, f"in example {int(index[place[0]])}{inside}"

@@ -1,7 +1,7 @@
 """What flows through the training loop, however people hold it."""
 
 from solera.data.arrays import as_array, as_inputs
-from solera.data.as_batches import as_batches, fingerprint_of, one_epoch
+from solera.data.as_batches import as_batches, fingerprint_of, one_epoch, shuffling
 from solera.data.batch import UNLABELLED, Batch, ManyBatches, Shuffling, map_tensors, require_finite_inputs, tensors_in
 from solera.data.loaders import Loader, Read, read_pair
 from solera.data.memory import Batches
@@ -32,5 +32,6 @@ __all__ = [
     "one_epoch",
     "read_pair",
     "require_finite_inputs",
+    "shuffling",
     "tensors_in",
 ]

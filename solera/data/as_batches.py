@@ -16,18 +16,19 @@ def _dealt(data: Any) -> bool:
     """Whether this deals out batches already: one of ours, or a list of them."""
     if isinstance(data, (list, tuple)):
         return bool(data) and all(isinstance(batch, Batch) for batch in data)
-    arrays = isinstance(data, Tensor) or hasattr(data, "__array__") or isinstance(data, dict)
-    return isinstance(data, Shuffling) or (isinstance(data, ManyBatches) and not arrays and not is_data_set(data))
+    if isinstance(data, (Tensor, dict)) or hasattr(data, "__array__"):
+        return False
+    return hasattr(data, "__len__") and hasattr(data, "__iter__")
 
 
-def as_batches(data: Any, target: Any = None, *, batch_size: int = 128, read: Read = read_pair) -> ManyBatches:
+def as_batches(data: Any, target: Any = None, *, batch_size: int = 128, read: Read | None = None) -> ManyBatches:
     """Batches of arrays (with targets beside them), lists of sequences, a data set, a loader, or batches as they are.
 
     `read` says what is input and what is target in what a loader's collate function gives (a task's `batch`).
     """
     beside = None
     if is_data_set(data):
-        beside, made = "the data set", Loader(data, batch_size=batch_size, read=read)
+        beside, made = "the data set", Loader(data, batch_size=batch_size, read=read or read_pair)
     elif _dealt(data):
         beside, made = "the batches", data
     elif is_ragged(data):
@@ -44,6 +45,13 @@ def one_epoch(batches: ManyBatches, seed: int, epoch: int, start: int = 0) -> It
     if isinstance(batches, Shuffling):
         return batches.shuffled(seed, epoch, start)
     return islice(iter(batches), start, None)
+
+
+def shuffling(batches: ManyBatches) -> Shuffling:
+    """Batches that can be shuffled by a seed, or an error that says what can."""
+    if not isinstance(batches, Shuffling):
+        raise ValueError(f"a {type(batches).__name__} cannot be shuffled by a seed: pass Batches or a Loader")
+    return batches
 
 
 def fingerprint_of(batches: ManyBatches) -> str:

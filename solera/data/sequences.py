@@ -100,7 +100,7 @@ class Sequences:
         places = sum((b - a) * lengths[b - 1] for a, b in itertools.pairwise(self._cuts))
         return 1 - float(lengths.sum() / places)
 
-    def take(self, rows: Sequence[int] | Tensor) -> Batch:
+    def take(self, rows: Sequence[int] | np.ndarray | Tensor) -> Batch:
         """These sequences as one batch."""
         chosen = [int(row) for row in rows]
         filled, masks = {}, {}

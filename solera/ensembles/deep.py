@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from solera.core.seeds import generator, stream
-from solera.data import Augment, Augmented, Batch, Batches, ManyBatches
+from solera.data import Augment, Augmented, Batch, Batches, ManyBatches, shuffling
 from solera.ensembles.members import fresh, prepared, together
 from solera.nn.stacked import Stacked, stackable
 from solera.tasks import Task
@@ -50,11 +50,10 @@ def _sum_of_label_losses(task: Task, stack: nn.Module, training: Training) -> Ob
     alone = label_loss(task, stack, training)
 
     def objective(output: Tensor, batch: Batch, progress: float) -> Tensor:
-        losses = alone(output, replace(batch, weight=None), progress)
+        losses = alone(output, batch, progress)
         if batch.weight is None:
             return losses.sum(-1)
-        shares = batch.weight / batch.weight.sum(0)  # of each member's own batch, and of their sum's mean
-        return (len(losses) * shares * losses).sum(-1)
+        return losses * batch.weight.sum() / batch.weight.sum(0)  # so that each member's own weights sum to one
 
     return objective
 
@@ -93,14 +92,16 @@ def train_ensemble(
         stack = Stacked(networks)
         deal = _MemberBatches(batches, seeds)
         title = f"train {members} members together"
+        for batch in batches:  # in memory, and looked at in order: a stack's batches mix up whose row is whose
+            admit(batch, True)
         objective = _sum_of_label_losses(task, stack, training)
-        train(stack, deal, objective, training, admit=admit, folder=folder, identity=repr(task), title=title)
+        train(stack, deal, objective, training, folder=folder, identity=repr(task), title=title)
         stack.unstack(networks)
     else:
         for number, network in enumerate(networks):
             own = replace(training, seed=seeds[number])
             place = folder / f"member-{number}" if folder else None
-            seen = batches if augment is None else Augmented(batches, augment, own.seed)
+            seen = batches if augment is None else Augmented(shuffling(batches), augment, own.seed)
             fit(network, seen, own, task=task, folder=place, title=f"train member {number + 1} of {members}")
     return together(networks, batches, task)
 

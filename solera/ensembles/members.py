@@ -14,7 +14,7 @@ from solera.training.fit import first_of, task_for
 
 def prepared(data: Any, task: Task | None) -> tuple[ManyBatches, Task]:
     """The data as batches, and the task, guessed from the first of them where nobody said."""
-    batches = as_batches(data) if task is None else as_batches(data, read=task.batch)
+    batches = as_batches(data, read=None if task is None else task.batch)
     return batches, task_for(task, first_of(batches))
 
 

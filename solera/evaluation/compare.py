@@ -7,23 +7,22 @@ import numpy as np
 
 from solera.evaluation.measure import Sets
 from solera.evaluation.result import Evaluation, assembled
-from solera.tasks import Columns
-
-BESIDE = ("agrees", "kl", "away")  # columns that say how far a model is from its own evaluation's reference
+from solera.tasks import Columns, Task
 
 
-def _alone(sets: Sets) -> Sets:
+def _alone(sets: Sets, task: Task) -> Sets:
     """What a model said, without a look at its reference."""
 
     def own(columns: Columns) -> Columns:
-        return {key: column for key, column in columns.items() if key not in BESIDE}
+        return {key: column for key, column in columns.items() if key not in task.beside}
 
     return {name: own(columns) for name, columns in sets.items()}
 
 
-def _same(a: Sets, b: Sets) -> bool:
+def _same(a: Sets, b: Sets, task: Task) -> bool:
     """Whether two models said the same, on the same sets."""
-    flat = [{(name, key): column for name, c in _alone(sets).items() for key, column in c.items()} for sets in (a, b)]
+    alone = [_alone(sets, task) for sets in (a, b)]
+    flat = [{(name, key): column for name, c in sets.items() for key, column in c.items()} for sets in alone]
     return flat[0].keys() == flat[1].keys() and all(np.array_equal(flat[0][key], flat[1][key]) for key in flat[0])
 
 
@@ -58,7 +57,7 @@ def compare(evaluations: Mapping[str, Evaluation]) -> Evaluation:
     common = {
         model
         for model, sets in one.columns.items()
-        if all(model in e.columns and _same(sets, e.columns[model]) for _, e in rest)
+        if all(model in e.columns and _same(sets, e.columns[model], one.task) for _, e in rest)
     }
 
     def called(name: str, model: str) -> str:
@@ -68,12 +67,13 @@ def compare(evaluations: Mapping[str, Evaluation]) -> Evaluation:
     for name, found in evaluations.items():
         for model, sets in found.columns.items():
             one_reference = found is one or one.reference in common
-            columns.setdefault(called(name, model), sets if one_reference else _alone(sets))
+            columns.setdefault(called(name, model), sets if one_reference else _alone(sets, one.task))
     every = [(name, found, model) for name, found in evaluations.items() for model in found.columns]
     roles = {role: getattr(one, role) for role in ("reference", "single", "baseline")}
     roles = {role: None if model is None else called(first, model) for role, model in roles.items()}
     costs = {called(name, model): found.costs[model] for name, found, model in every if model in found.costs}
     resamples = max((len(d) for _, e, _ in every for m in e.draws.values() for d in m.values()), default=0)
-    whole = assembled(one.task, columns, one.target, roles.pop("reference"), costs, resamples)
+    elements = {name: facts for e in reversed(list(evaluations.values())) for name, facts in e.elements.items()}
+    whole = assembled(one.task, columns, elements, roles.pop("reference"), costs, resamples)
     students = dict.fromkeys(called(name, model) for name, found, model in every if model in found.students)
     return replace(whole, students=tuple(students), labels=one.labels, made=one.made, **roles)

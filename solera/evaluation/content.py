@@ -8,16 +8,14 @@ import numpy as np
 from solera.evaluation.curves import edges_for, model_curves, scatter
 from solera.evaluation.measure import MEASURES, Sets
 from solera.evaluation.plain import plain
-from solera.evaluation.result import TASKS, Evaluation
+from solera.evaluation.result import Evaluation
 from solera.evaluation.thresholds import SHARES, threshold_for_false_alarms, threshold_table, thresholds_for_errors
 from solera.evaluation.verdict import Verdict, verdict
 from solera.evaluation.words import explained
-from solera.tasks import Regression, Task
+from solera.tasks import Task
 
-SCHEMA = 1
+SCHEMA = 2
 TITLE = "Did the student keep what the ensemble knew?"
-ERRORS = (0.01, 0.02, 0.05, 0.10)  # wanted error rates
-LEFT = (0.90, 0.75, 0.50)  # of real targets, wanted shares of the whole mean squared error
 ALARMS = (0.01, 0.05, 0.10)  # wanted false alarm rates
 
 
@@ -41,7 +39,10 @@ def _judged(found: Verdict) -> dict[str, Any]:
 
 
 def _sets(evaluation: Evaluation) -> list[dict[str, Any]]:
-    return [{"name": name, "examples": size, "labelled": name == "test"} for name, size in evaluation.sizes.items()]
+    return [
+        {"name": name, "examples": facts.examples, "labelled": facts.target is not None}
+        for name, facts in evaluation.elements.items()
+    ]
 
 
 def _thresholds(sets: Sets, task: Task) -> dict[str, Any]:
@@ -53,9 +54,9 @@ def _thresholds(sets: Sets, task: Task) -> dict[str, Any]:
 
 
 def _wanted_errors(sets: Sets, task: Task, measure: str) -> list[dict[str, Any]]:
-    wanted = ERRORS
-    if isinstance(task, Regression):
-        wanted = tuple(share * float(np.mean(task.error(sets["test"]), dtype=np.float64)) for share in LEFT)
+    wanted = task.errors.wanted
+    if task.errors.relative:
+        wanted = tuple(share * float(np.mean(task.error(sets["test"]), dtype=np.float64)) for share in wanted)
     found = thresholds_for_errors(sets["test"], task, wanted, measure)
     names = ("threshold", "coverage", "error", "low", "high")
     return [
@@ -90,12 +91,16 @@ def content(evaluation: Evaluation, title: str = TITLE) -> dict[str, Any]:
     measures = [m for m in MEASURES if any(m in c for sets in every.values() for c in sets.values())]
     edges = {measure: edges_for(every, measure) for measure in measures}
     sets = _sets(evaluation)
-    compared = {} if evaluation.reference is None else scatter(every, evaluation.reference, [s["name"] for s in sets])
+    compared, reference = {}, evaluation.reference
+    if reference is not None:
+        compared = scatter(every, evaluation.elements, reference, [s["name"] for s in sets])
     found = {
         "schema": SCHEMA,
         "title": title,
         "made": evaluation.made,
-        "task": next(name for name, kind in TASKS.items() if type(task) is kind),
+        "task": task.name,
+        "question": task.question,
+        "error": {"name": task.errors.name, "percent": task.errors.percent},
         "reference": evaluation.reference,
         "labels": evaluation.labels,
         "verdicts": [_judged(found) for found in verdicts(evaluation)],

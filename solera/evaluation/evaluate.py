@@ -2,67 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from torch import Tensor
-
-from solera.core.checks import require_finite
 from solera.core.versions import versions
-from solera.distributions.base import Prediction
+from solera.data import Batches, ManyBatches, as_batches, class_numbers, tensors_in
+from solera.data.names import are_names
 from solera.evaluation.examples import examples
 from solera.evaluation.latency import costs
-from solera.evaluation.measure import Sets
 from solera.evaluation.result import Evaluation, assembled
-from solera.tasks import Regression, task_of
+from solera.evaluation.stream import by_set, stream
+from solera.tasks import Task, task_of
 
-
-@runtime_checkable
-class Predictor(Protocol):
-    """A student, an ensemble: whatever answers with a Prediction."""
-
-    def predict(self, inputs: Any) -> Prediction:
-        """The answer for these inputs."""
-        ...
-
-
-Said = Mapping[str, Prediction]  # by set: what a model that is not there any more said
-
-
-def _check_sets(inputs: Tensor, labels: Tensor, unfamiliar: Mapping[str, Tensor]) -> None:
-    require_finite("targets", labels)
-    if len(inputs) != len(labels):
-        raise ValueError(f"there are {len(inputs)} inputs and {len(labels)} labels: pass one label for each input")
-    if "test" in unfamiliar:
-        raise ValueError("an unfamiliar set is called 'test', as the labelled set is: give it another name")
-    for name, x in {"test": inputs, **unfamiliar}.items():
-        if not len(x):
-            raise ValueError(f"the set {name!r} is empty: pass at least one input")
-
-
-def _answers(name: str, model: Predictor | Said, sets: Mapping[str, Tensor]) -> dict[str, Prediction]:
-    """What a model says about each set."""
-    if not isinstance(model, Mapping):
-        return {key: model.predict(x) for key, x in sets.items()}
-    said = {key: model[key] for key in sets if key in model}
-    if "test" not in said:
-        raise ValueError(f"what {name} said has no entry 'test': its answers about the test inputs are needed")
-    for key, prediction in said.items():
-        if len(prediction.mean) != len(sets[key]):
-            raise ValueError(
-                f"{name} answered for {len(prediction.mean)} inputs of the set {key!r}, which has {len(sets[key])}"
-            )
-    return said
-
-
-def _check_answers(said: Mapping[str, Mapping[str, Prediction]], labels: Tensor) -> None:
-    """All models must speak of the same classes or targets, and the labels of those too."""
-    sizes = {name: predictions["test"].mean.shape[-1] for name, predictions in said.items()}
-    task, (first, size) = task_of(labels), next(iter(sizes.items()))
-    what = "dimensions" if isinstance(task, Regression) else "classes"
-    for name, other in sizes.items():
-        if other != size:
-            raise ValueError(f"{name} answers for {other} {what}, {first} for {size}: compare models of one question")
-    task.check(labels, size)
+BATCH = 1024  # examples of arrays that are dealt out together
 
 
 def _names(models: Mapping[str, Any], classes: Sequence[str] | None) -> Sequence[str] | None:
@@ -79,22 +30,44 @@ def _names(models: Mapping[str, Any], classes: Sequence[str] | None) -> Sequence
     return classes
 
 
-def _features(models: Mapping[str, Any], inputs: Tensor, features: Sequence[str] | None) -> Sequence[str] | None:
+def _features(models: Mapping[str, Any], batches: ManyBatches, features: Sequence[str] | None) -> Sequence[str] | None:
     """What the numbers of a row are called: as given, or as the first model says that has names for so many."""
-    if inputs.ndim != 2:
+    tensors = tensors_in(next(iter(batches)).inputs)
+    if len(tensors) != 1 or tensors[0].ndim != 2:
         return None
-    if features is not None and len(features) != inputs.shape[1]:
-        raise ValueError(f"there are {len(features)} names of features for rows of {inputs.shape[1]}: name each once")
+    width = tensors[0].shape[1]
+    if features is not None and len(features) != width:
+        raise ValueError(f"there are {len(features)} names of features for rows of {width}: name each once")
     known = [getattr(getattr(model, "preprocessing", None), "features", ()) for model in models.values()]
-    return features or next((names for names in known if len(names) == inputs.shape[1]), None)
+    return features or next((names for names in known if len(names) == width), None)
+
+
+def _pair(data: Any) -> tuple[Any, Any]:
+    """A set as inputs and targets: a pair of arrays is one, anything else has no targets beside it."""
+    pair = isinstance(data, tuple) and len(data) == 2 and not any(isinstance(part, tuple) for part in data)
+    return data if pair else (data, None)
+
+
+def _batches(data: Any, target: Any, task: Task | None, names: Sequence[str] | None, what: str) -> ManyBatches:
+    """A set as batches, its labels as class numbers by the models' names."""
+    empty = hasattr(data, "__len__") and not isinstance(data, dict) and len(data) == 0
+    if empty:
+        raise ValueError(f"the set {what!r} is empty: pass at least one input")
+    if target is not None and not (task is not None and task.family == "gaussian") and are_names(target, names):
+        target, _ = class_numbers(target, names)
+    if target is not None and hasattr(data, "__len__") and not isinstance(data, dict) and len(data) != len(target):
+        raise ValueError(f"there are {len(data)} inputs and {len(target)} labels: pass one label for each input")
+    batches = as_batches(data, target, batch_size=BATCH, read=None if task is None else task.batch)
+    return batches.renumbered(names) if names and isinstance(batches, Batches) else batches
 
 
 def evaluate(
-    models: Mapping[str, Predictor | Said],
-    inputs: Tensor,
-    labels: Tensor,
+    models: Mapping[str, Any],
+    data: Any,
+    labels: Any = None,
     *,
-    unfamiliar: Mapping[str, Tensor] | None = None,
+    task: Task | None = None,
+    unfamiliar: Mapping[str, Any] | None = None,
     reference: str | None = "ensemble",
     single: str | None = "single",
     baseline: str | None = "baseline",
@@ -102,38 +75,50 @@ def evaluate(
     features: Sequence[str] | None = None,
     resamples: int = 0,
 ) -> Evaluation:
-    """Every model on the labelled test inputs, and how well its uncertainties tell each unfamiliar set from them.
+    """Every model on the labelled test data, and how well its uncertainties tell each unfamiliar set from them.
 
-    Classes: accuracy, NLL, ECE, Brier score and PRR by total uncertainty. Real (floating-point) targets: RMSE, NLL,
-    CRPS, coverage and width of intervals, and how total uncertainty ranks the errors. For each unfamiliar set the AUROC
-    by total and by knowledge; rank correlation of knowledge with the reference's, on the test inputs and on all;
-    parameters and time. With `resamples`, bootstrap intervals of all of that and of differences from the reference.
+    `data` are inputs with `labels` beside them, or batches, a `DataLoader` or a data set that bring their own; models
+    are asked batch by batch and columns alone are kept, so memory depends neither on classes nor on members. Elements
+    without a label are left out, weights are honoured. An unfamiliar set may have labels, too, `(inputs, labels)`: then
+    its accuracy and calibration are measured. Without a `task`, whole numbers as labels are classes and
+    floating-point ones continuous targets.
 
-    A model answers by `predict`, or is what it once said: a mapping from sets to predictions, "test" and as many of
-    the unfamiliar ones as there are. The reference, a single member and a baseline of your own go by these names, if
-    they are among the models; all others are students. `classes` and `features` name what the models do not name.
+    Classes: accuracy, NLL, ECE, Brier score and PRR by total uncertainty. Continuous targets: RMSE, NLL, CRPS, coverage
+    and width of intervals, and how total uncertainty ranks the errors. For each unfamiliar set the AUROC by total and
+    by knowledge; rank correlation of knowledge with the reference's, on the test inputs and on all; parameters and
+    time. With `resamples`, bootstrap intervals of all of that and of differences from the reference.
+
+    A model answers by `predict`, or is a teacher that remembers, or is what it once said: a mapping from sets to
+    predictions, "test" and as many of the unfamiliar ones as there are. The reference, a single member and a baseline
+    of your own go by these names, if they are among the models; all others are students. `classes` and `features` name
+    what the models do not name.
     """
-    sets = {"test": inputs, **(unfamiliar or {})}
-    _check_sets(inputs, labels, unfamiliar or {})
-    task, target = task_of(labels), labels.detach().cpu().numpy()
-    names, columns_named = _names(models, classes), _features(models, inputs, features)
+    if "test" in (unfamiliar or {}):
+        raise ValueError("an unfamiliar set is called 'test', as the labelled set is: give it another name")
+    for name, model in models.items():
+        if isinstance(model, Mapping) and "test" not in model:
+            raise ValueError(f"what {name} said has no entry 'test': its answers about the test inputs are needed")
+    names = _names(models, classes)
+    sets = {"test": _batches(data, labels, task, names, "test")}
+    first = next(iter(sets["test"]))
+    if first.target is None:
+        raise ValueError("the test data have no labels: pass evaluate(models, inputs, labels), or data that bring them")
+    task = task or task_of(first.target)
+    for name, given in (unfamiliar or {}).items():
+        sets[name] = _batches(*_pair(given), task, names, name)
+    columns_named = _features(models, sets["test"], features)
     reference, single, baseline = (name if name in models else None for name in (reference, single, baseline))
     students = tuple(name for name in models if name not in (reference, single, baseline))
-    said = {name: _answers(name, model, sets) for name, model in models.items()}
-    _check_answers(said, labels)
-    every: dict[str, Sets] = {}
-    for name, predictions in said.items():
-        every[name] = {key: task.columns(p, labels if key == "test" else None) for key, p in predictions.items()}
-        for key, prediction in predictions.items():
-            if reference is not None and key in said[reference]:
-                every[name][key] |= task.compare(prediction, said[reference][key])
-    result = assembled(task, every, target, reference, costs(models, inputs), resamples)
+    streamed = {name: stream(models, name, batches, task, reference) for name, batches in sets.items()}
+    every = by_set({name: columns for name, (_, columns) in streamed.items()})
+    elements = {name: facts for name, (facts, _) in streamed.items()}
+    result = assembled(task, every, elements, reference, costs(models, first.inputs), resamples)
     return replace(
         result,
         single=single,
         baseline=baseline,
         students=students,
         labels=names,
-        examples=examples(sets, target, said, every, students, task, names, columns_named),
+        examples=examples(models, sets, elements, every, students, task, names, columns_named),
         made=versions(),
     )

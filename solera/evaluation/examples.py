@@ -1,30 +1,37 @@
 """A few examples to look at: the most uncertain ones of every kind and set, and some typical ones, with all answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
 
-from solera.distributions.base import Prediction
+from solera.data import Batch, ManyBatches, map_tensors, tensors_in
 from solera.evaluation.measure import MEASURES, Sets
 from solera.evaluation.plain import plain
-from solera.evaluation.shown import shown, value_range
-from solera.tasks import Regression, Task
+from solera.evaluation.shown import Range, shown, value_range
+from solera.evaluation.stream import Elements, Source
+from solera.tasks import Task
 
-MOST, TYPICAL, CLASSES = 36, 2, 5
-Chosen = dict[tuple[str, int], str]  # (set, row) -> why
+MOST, TYPICAL = 36, 2
+Chosen = dict[tuple[str, int], str]  # (set, example) -> why
 
 
-def choose(every: Mapping[str, Sets], students: Sequence[str]) -> Chosen:
+def by_example(column: np.ndarray, elements: Elements) -> np.ndarray:
+    """The mean over each example's elements."""
+    starts = elements.starts
+    return np.add.reduceat(column.astype(np.float64), starts[:-1]) / np.diff(starts)
+
+
+def choose(every: Mapping[str, Sets], elements: Mapping[str, Elements], students: Sequence[str]) -> Chosen:
     """The most uncertain by each measure on each set for each student in turn, 36 at most, and two typical of each set.
 
     Typical: of about the median total uncertainty of the first student.
     """
     who = list(students) or list(every)
+    ids = {name: facts.example[facts.starts[:-1]] for name, facts in elements.items()}
     orders = {
-        (measure, model, name): np.argsort(-columns[measure], kind="stable")[:MOST]
+        (measure, model, name): np.argsort(-by_example(columns[measure], elements[name]), kind="stable")[:MOST]
         for measure in ("knowledge", "total", "data")
         for model in who
         for name, columns in every[model].items()
@@ -34,82 +41,107 @@ def choose(every: Mapping[str, Sets], students: Sequence[str]) -> Chosen:
     for rank in range(MOST):
         for (measure, _, name), order in orders.items():
             if rank < len(order) and len(found) < MOST:
-                found.setdefault((name, int(order[rank])), f"most {measure}")
+                found.setdefault((name, int(ids[name][order[rank]])), f"most {measure}")
     for name, columns in every[who[0]].items():
-        middle = np.argsort(np.abs(columns["total"] - np.median(columns["total"])), kind="stable")
+        total = by_example(columns["total"], elements[name])
+        middle = np.argsort(np.abs(total - np.median(total)), kind="stable")
         for row in middle[:TYPICAL]:
-            found.setdefault((name, int(row)), "typical")
+            found.setdefault((name, int(ids[name][row])), "typical")
     return found
 
 
-def _rows(prediction: Any, rows: list[int]) -> Any:
-    """The prediction for these rows alone."""
-    if prediction is None or isinstance(prediction, Tensor):
-        return None if prediction is None else prediction[rows]
-    return type(prediction)(*(_rows(getattr(prediction, f.name), rows) for f in fields(prediction)))
+def _looked_up(batches: ManyBatches, wanted: set[int]) -> dict[int, tuple[int, Batch]]:
+    """The chosen examples of a set, as they come by once more, and the position of each."""
+    found: dict[int, tuple[int, Batch]] = {}
+    position = 0
+    for batch in batches:
+        for row, example in enumerate(batch.index.tolist()):
+            if example in wanted:
+                found.setdefault(example, (position + row, batch.take(slice(row, row + 1))))
+        position += len(batch)
+        if len(found) == len(wanted):
+            break
+    return found
 
 
-def answers(
-    prediction: Prediction, columns: Mapping[str, np.ndarray], rows: list[int], task: Task, labels: Sequence[str] | None
-) -> list[dict[str, Any]]:
-    """For each of these rows: the likeliest classes, or the mean with its 90 % interval; and the uncertainties."""
-    spread = [{name: columns[name][row] if name in columns else None for name in MEASURES} for row in rows]
-    mean = prediction.mean[rows].detach().cpu().numpy()
+def answer_of(columns: Mapping[str, np.ndarray], place: slice, said: Mapping[str, Any], counted: int) -> dict[str, Any]:
+    """What a model said of one example, with its uncertainties; of a sequence those of every token, too."""
+    spread = {name: float(columns[name][place].mean()) if name in columns else None for name in MEASURES}
     nothing = {"top": None, "mean": None, "low": None, "high": None}
-    if isinstance(task, Regression):
-        if mean.shape[-1] > 1:
-            return [{**nothing, **each} for each in spread]
-        low, high = task.ends(_rows(prediction, rows))
-        ends = zip(mean[:, 0], low[:, 0], high[:, 0], spread, strict=True)
-        return [{**nothing, "mean": m, "low": a, "high": b, **each} for m, a, b, each in ends]
-    best = np.argsort(-mean, axis=-1, kind="stable")[:, :CLASSES]
-    tops = [[[_class(int(k), labels), p[k]] for k in ks] for p, ks in zip(mean, best, strict=True)]
-    return [{**nothing, "top": top, **each} for top, each in zip(tops, spread, strict=True)]
-
-
-def _class(number: int, labels: Sequence[str] | None) -> str:
-    return labels[number] if labels else str(number)
+    if "tokens" not in said:
+        return {**nothing, **said, **spread}
+    each = [
+        {**token, **{name: columns[name][place][number] for name in MEASURES if name in columns}}
+        for number, token in enumerate(said["tokens"][:counted])
+    ]
+    return {**nothing, "tokens": each, **spread}
 
 
 def examples(
-    inputs: Mapping[str, Tensor],
-    target: np.ndarray,
-    said: Mapping[str, Mapping[str, Prediction]],
+    models: Mapping[str, Any],
+    sets: Mapping[str, ManyBatches],
+    elements: Mapping[str, Elements],
     every: Mapping[str, Sets],
     students: Sequence[str],
     task: Task,
     labels: Sequence[str] | None,
     features: Sequence[str] | None,
 ) -> list[dict[str, Any]]:
-    """The chosen examples, as JSON values; none of sequences, whose every token has an answer of its own."""
-    if any(columns["total"].ndim != 1 for sets in every.values() for columns in sets.values()):
-        return []
-    chosen = choose(every, students)
-    spans = {name: value_range(x) for name, x in inputs.items()}
-    told: dict[tuple[str, int], dict[str, Any]] = {place: {} for place in chosen}
-    for model, predictions in said.items():
-        for name, prediction in predictions.items():
-            rows = [row for where, row in chosen if where == name]
-            if rows:
-                found = answers(prediction, every[model][name], rows, task, labels)
-                for row, answer in zip(rows, found, strict=True):
-                    told[name, row][model] = answer
-    return [
-        plain(
-            {
-                "set": name,
-                "row": row,
-                "label": _label(target[row], task, labels) if name == "test" else None,
-                "why": why,
-                "shown": shown(inputs[name][row], spans["test"], features),
-                "answers": told[name, row],
-            }
+    """The chosen examples, as JSON values: every model is asked about them once more."""
+    chosen = choose(every, elements, students)
+    looked_up = {name: _looked_up(sets[name], {e for where, e in chosen if where == name}) for name in sets}
+    span = _span(sets["test"])
+    found = []
+    for (name, example), why in chosen.items():
+        if example not in looked_up[name]:
+            continue  # an iterable that deals out other examples the second time
+        position, batch = looked_up[name][example]
+        facts = elements[name]
+        starts = facts.starts
+        number = int(np.searchsorted(facts.example[starts[:-1]], example))
+        place = slice(int(starts[number]), int(starts[number + 1]))
+        counted = place.stop - place.start
+        answers = {}
+        for model, own in every.items():
+            if name in own:
+                with torch.no_grad():
+                    (said,) = task.answers(Source(model, models[model])(name, batch, position), labels)
+                answers[model] = answer_of(own[name], place, said, counted)
+        truth = None if facts.target is None else facts.target[place]
+        if truth is not None and facts.token is None:
+            truth = truth[0]
+        found.append(
+            plain(
+                {
+                    "set": name,
+                    "row": example,
+                    "label": None
+                    if truth is None
+                    else task.label(truth if facts.token is not None else truth[0], labels),
+                    "why": why,
+                    "shown": _shown(batch, span, features, counted if facts.token is not None else None),
+                    "answers": answers,
+                }
+            )
         )
-        for (name, row), why in chosen.items()
-    ]
+    return found
 
 
-def _label(value: Any, task: Task, labels: Sequence[str] | None) -> Any:
-    if isinstance(task, Regression):
-        return value if np.ndim(value) == 0 else None
-    return _class(int(value), labels)
+def _span(batches: ManyBatches) -> Range:
+    """What black and white are, by the first batch of the test set."""
+    ranges = [value_range(tensor) for tensor in tensors_in(next(iter(batches)).inputs) if tensor.numel()]
+    return ranges[0]
+
+
+def _shown(batch: Batch, span: Range, features: Sequence[str] | None, tokens: int | None) -> dict[str, Any]:
+    """One input as a person can look at it; of several tensors, their shapes."""
+    inputs = map_tensors(lambda tensor: tensor[0], batch.inputs)
+    tensors = tensors_in(inputs)
+    if len(tensors) > 1:
+        shapes = inputs.items() if isinstance(inputs, dict) else enumerate(tensors)
+        return {"text": ", ".join(f"{key} {list(tensors_in(value)[0].shape)}" for key, value in shapes)}
+    if tokens is not None:
+        numbers = tensors[0][:tokens]
+        words = numbers.tolist() if numbers.ndim == 1 else range(1, tokens + 1)
+        return {"tokens": [str(word) for word in words]}
+    return shown(tensors[0], span, features)

@@ -8,6 +8,7 @@ import numpy as np
 from solera.core.progress import progress
 from solera.core.seeds import stream
 from solera.evaluation.measure import Sets
+from solera.evaluation.stream import Elements
 from solera.tasks import Row
 
 LEVEL = 0.95
@@ -33,7 +34,11 @@ def interval(value: float | None, drawn: np.ndarray) -> Interval | None:
 
 
 def bootstrap(
-    every: Mapping[str, Sets], measured: Callable[[Mapping[str, Sets]], dict[str, Row]], resamples: int, seed: int = 0
+    every: Mapping[str, Sets],
+    elements: Mapping[str, Elements],
+    measured: Callable[[Mapping[str, Sets]], dict[str, Row]],
+    resamples: int,
+    seed: int = 0,
 ) -> Draws:
     """Every model's metrics on resampled examples; `measured` gives all models' rows.
 
@@ -41,18 +46,29 @@ def bootstrap(
     """
     if not resamples:
         return {}
-    sizes = {name: len(next(iter(c.values()))) for sets in every.values() for name, c in sets.items()}
-    generators = {name: np.random.default_rng(stream(seed, "bootstrap", name)) for name in sizes}
+    starts = {name: facts.starts for name, facts in elements.items()}
+    generators = {name: np.random.default_rng(stream(seed, "bootstrap", name)) for name in starts}
     drawn: list[dict[str, Row]] = []
     with progress("bootstrap", resamples) as advance:
         for _ in range(resamples):
-            rows = {name: generators[name].integers(0, size, size) for name, size in sizes.items()}
+            rows = {name: resampled_rows(first, generators[name]) for name, first in starts.items()}
             drawn.append(measured({model: _resampled(sets, rows) for model, sets in every.items()}))
             advance("")
     return {
         model: {name: np.array([_number(draw[model][name]) for draw in drawn]) for name in row}
         for model, row in drawn[0].items()
     }
+
+
+def resampled_rows(starts: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """As many examples as there are, drawn with replacement, as the rows of their elements."""
+    count = len(starts) - 1
+    drawn = generator.integers(0, count, count)
+    if starts[-1] == count:
+        return drawn
+    lengths = np.diff(starts)[drawn]
+    ends = np.cumsum(lengths)
+    return np.repeat(starts[drawn] - ends + lengths, lengths) + np.arange(ends[-1])
 
 
 def _resampled(sets: Sets, rows: Mapping[str, np.ndarray]) -> Sets:

@@ -1,6 +1,7 @@
 """Metrics of one model from columns: its scores, how it tells unfamiliar inputs, and what it kept of the ensemble."""
 
 import warnings
+from collections.abc import Collection
 
 import numpy as np
 
@@ -11,12 +12,18 @@ MEASURES = ("total", "data", "knowledge")
 Sets = dict[str, Columns]  # "test", and every unfamiliar or shifted set
 
 
-def measure(own: Sets, reference: Sets | None, task: Task) -> Row:
-    """Scores on the test set, AUROC by total and knowledge on unfamiliar sets, and the correlation of knowledge."""
+def measure(own: Sets, reference: Sets | None, task: Task, labelled: Collection[str] = ("test",)) -> Row:
+    """Scores on the test set, AUROC by total and knowledge on unfamiliar sets, and the correlation of knowledge.
+
+    Other labelled sets have the scores that matter under a shift, named `accuracy on NAME`.
+    """
     row = task.scores(own["test"])
     for name in own:
         if name != "test":
             row |= {f"OOD {name} {key}": detection(own["test"], own[name], key) for key in ("total", "knowledge")}
+            if name in labelled:
+                there = task.scores(own[name])
+                row |= {f"{key} on {name}": there[key] for key in task.shifted}
     if reference is not None:
         row["ρ knowledge"] = correlation(own, reference, "knowledge", ["test"])
         both = [name for name in own if name in reference]
@@ -25,17 +32,17 @@ def measure(own: Sets, reference: Sets | None, task: Task) -> Row:
     return row
 
 
-def fidelity(own: Sets, reference: Sets, row: Row, theirs: Row) -> Row:
+def fidelity(own: Sets, reference: Sets, row: Row, theirs: Row, task: Task) -> Row:
     """What a model kept of the reference's answers, on the test inputs, and of its metrics (the two rows)."""
-    return {**_same_answers(own["test"], reference["test"]), **_same_ranks(own, reference), **_kept(row, theirs)}
+    return {
+        **_same_answers(own["test"], reference["test"], task),
+        **_same_ranks(own, reference),
+        **_kept(row, theirs, task),
+    }
 
 
-def _same_answers(test: Columns, theirs: Columns) -> Row:
-    row: Row = {}
-    if "agrees" in test:
-        row |= {"agreement": float(test["agrees"].mean()), "KL from the ensemble": float(test["kl"].mean())}
-    if "away" in test:
-        row["mean's distance, in σ"] = float(np.sqrt(test["away"].mean()))
+def _same_answers(test: Columns, theirs: Columns, task: Task) -> Row:
+    row: Row = task.likeness(test) if all(key in test for key in task.beside) else {}
     for key in MEASURES:
         both = key in test and key in theirs
         row[f"Δ {key}"] = float(np.abs(test[key] - theirs[key]).mean()) if both else None
@@ -47,7 +54,7 @@ def _same_ranks(own: Sets, reference: Sets) -> Row:
     return {f"ρ {key}": correlation(own, reference, key, ["test"]) for key in MEASURES}
 
 
-def _kept(row: Row, theirs: Row) -> Row:
+def _kept(row: Row, theirs: Row, task: Task) -> Row:
     """The share of what the reference's uncertainty is worth: its PRR, and of each AUROC what lies above chance."""
     kept: Row = {"PRR kept": ratio(row.get("PRR"), theirs.get("PRR"))}
     for name, value in row.items():
@@ -55,10 +62,10 @@ def _kept(row: Row, theirs: Row) -> Row:
             other = theirs.get(name)
             above = [None if auroc is None else auroc - 0.5 for auroc in (value, other)]
             kept[f"{name} kept"] = ratio(*above)
-    for name in ("ECE", "coverage error"):
-        a, b = row.get(name), theirs.get(name)
-        if a is not None and b is not None:
-            kept[f"Δ {name}"] = a - b
+    for margin in task.margins:
+        a, b = row.get(margin.score), theirs.get(margin.score)
+        if margin.what == "calibration" and a is not None and b is not None:
+            kept[f"Δ {margin.score}"] = a - b
     return kept
 
 
@@ -71,7 +78,7 @@ def detection(familiar: Columns, other: Columns, key: str) -> float | None:
     """AUROC of telling another set from the test set by this uncertainty."""
     if key not in familiar:
         return None
-    scores = np.concatenate([familiar[key].ravel(), other[key].ravel()])
+    scores = np.concatenate([familiar[key], other[key]])
     return metrics.auroc(scores, np.repeat([0, 1], [familiar[key].size, other[key].size]))
 
 
@@ -79,7 +86,7 @@ def correlation(own: Sets, reference: Sets, key: str, sets: list[str]) -> float 
     """Rank correlation of an uncertainty with the reference's."""
     if key not in own["test"] or key not in reference["test"]:
         return None
-    a, b = (np.concatenate([side[name][key].ravel() for name in sets]) for side in (own, reference))
+    a, b = (np.concatenate([side[name][key] for name in sets]) for side in (own, reference))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # one member has no knowledge to rank: a dash in the table
         return metrics.rank_correlation(a, b)

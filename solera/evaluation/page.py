@@ -14,7 +14,6 @@ ARROWS = {1: "↑", -1: "↓", 0: ""}
 HINTS = {1: "more is better", -1: "less is better", 0: ""}
 SYMBOLS = {"kept": "✓", "lost": "✕", "unclear": "?", "none": "–"}
 STATES = {"kept": "kept", "lost": "lost", "unclear": "unclear", "none": "nothing to keep"}
-WHAT = {"honesty": "calibration"}  # the verdict's word, and the reader's
 SIZES = ("bytes", "kB", "MB", "GB")
 
 Value = Mapping[str, float | None]  # {"value", "low", "high"}
@@ -196,9 +195,15 @@ def verdicts(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What to deploy, with a chip for the state of each thing."""
     found = []
     for verdict in content.get("verdicts") or []:
-        chips = [(WHAT.get(k, k), s, SYMBOLS[s], STATES[s]) for k, s in verdict["states"].items()]
+        chips = [(k, s, SYMBOLS[s], STATES[s]) for k, s in verdict["states"].items()]
         found.append({**verdict, "chips": chips})
     return found
+
+
+def figures(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The pictures that the task draws, each once: its name, title and caption."""
+    found = {f["name"]: f for curves in content.get("curves", {}).values() for f in curves.get("figures", {}).values()}
+    return list(found.values())
 
 
 def colours(content: Mapping[str, Any]) -> dict[str, str]:
@@ -224,6 +229,7 @@ def page(content: Mapping[str, Any]) -> str:
         differences=table(content, "difference"),
         fidelity=fidelity(content),
         speed=speed(content),
+        figures=figures(content),
         style=asset("report.css"),
         scripts=[asset("charts.js"), asset("examples.js"), asset("report.js")],
         data=embedded({**content, "colours": colours(content)}),

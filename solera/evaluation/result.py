@@ -16,11 +16,12 @@ from solera.evaluation.intervals import Draws, Interval, bootstrap, interval
 from solera.evaluation.latency import Cost
 from solera.evaluation.measure import Sets, fidelity, measure
 from solera.evaluation.plain import plain
-from solera.tasks import Classification, Regression, Row, Task
+from solera.evaluation.stream import Elements
+from solera.evaluation.words import unit
+from solera.tasks import Row, Task, entry_of, task_named
 
-KIND, VERSION = "evaluation", 1
+KIND, VERSION = "evaluation", 2
 COSTS = ("parameters", "µs/example")  # the last columns of the table: what a model costs, not how good it is
-TASKS: dict[str, type[Task]] = {"classification": Classification, "regression": Regression}
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Evaluation:
     single: str | None = None
     baseline: str | None = None
     students: tuple[str, ...] = ()
-    target: np.ndarray = field(default_factory=lambda: np.empty(0))  # of the test examples
+    elements: dict[str, Elements] = field(default_factory=dict)  # whose the columns' elements are, and their targets
     labels: Sequence[str] | None = None  # what the classes are called
     costs: dict[str, Cost] = field(default_factory=dict)
     examples: Sequence[Mapping[str, Any]] = ()  # a few to look at, as the report shows them
@@ -63,13 +64,19 @@ class Evaluation:
         names = sorted(dict.fromkeys(key for row in self.rows.values() for key in row), key=COSTS.__contains__)
         lines = ["| model | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
         for model, row in self.rows.items():
-            lines.append(f"| {model} | " + " | ".join(display(name, row.get(name)) for name in names) + " |")
+            lines.append(f"| {model} | " + " | ".join(display(name, row.get(name), self.task) for name in names) + " |")
         return "\n".join(lines)
 
     @property
     def sizes(self) -> dict[str, int]:
         """How many examples each set has."""
-        return {name: len(c["total"]) for sets in self.columns.values() for name, c in sets.items()}
+        return {name: facts.examples for name, facts in self.elements.items()}
+
+    @property
+    def target(self) -> np.ndarray:
+        """Of the test set's elements."""
+        found = self.elements["test"].target
+        return np.empty(0) if found is None else found
 
     def role(self, model: str) -> str:
         """`reference`, `student` or `other`."""
@@ -98,16 +105,15 @@ class Evaluation:
         """`columns.csv` (see `solera.evaluation.table`), `resamples.csv`, `metrics.json`, which comes last and vouches
         for both, and nothing else: a report is made of these."""
         folder = Path(folder)
-        files = {"columns.csv": table.written(self.columns, self.target), "resamples.csv": _written(self.draws)}
+        files = {"columns.csv": table.written(self.columns, self.elements), "resamples.csv": _written(self.draws)}
         for name, content in files.items():
             write_bytes(folder / name, content)
         kept = {
             "solera": version("solera"),
-            "task": next(name for name, kind in TASKS.items() if type(self.task) is kind),
+            "task": entry_of(self.task),
             **{key: getattr(self, key) for key in ("reference", "single", "baseline", "students", "labels", "made")},
             "models": [self.numbers(model) for model in self.rows],
-            "shapes": table.shapes_of(self.columns),
-            "kinds": table.kinds_of(self.columns, self.target),
+            "kinds": table.kinds_of(self.columns, self.elements),
             "costs": {model: asdict(cost) for model, cost in self.costs.items()},
             "examples": plain(self.examples),
             "files": {name: sha256(folder / name) for name in files},
@@ -122,9 +128,9 @@ class Evaluation:
         kept = read_manifest(folder / "metrics.json", KIND, VERSION)
         for name, checksum in kept["files"].items():
             require_checksum(folder / name, checksum)
-        columns, target = table.read((folder / "columns.csv").read_bytes(), kept["shapes"], kept["kinds"])
+        columns, elements = table.read((folder / "columns.csv").read_bytes(), kept["kinds"])
         costs = {model: Cost(**cost) for model, cost in kept["costs"].items()}
-        found = assembled(TASKS[kept["task"]](), columns, target, kept["reference"], costs)
+        found = assembled(task_named(**kept["task"]), columns, elements, kept["reference"], costs)
         rest = {key: kept[key] for key in ("single", "baseline", "labels", "examples", "made")}
         return replace(
             found, draws=_read((folder / "resamples.csv").read_bytes()), students=tuple(kept["students"]), **rest
@@ -166,30 +172,31 @@ def _read(content: bytes) -> Draws:
 def assembled(
     task: Task,
     columns: dict[str, Sets],
-    target: np.ndarray,
+    elements: dict[str, Elements],
     reference: str | None,
     costs: Mapping[str, Cost],
     resamples: int = 0,
 ) -> Evaluation:
     """Metrics, fidelity and resampled metrics, all from the columns."""
+    labelled = [name for name, facts in elements.items() if facts.target is not None]
 
     def rows_of(every: Mapping[str, Sets]) -> dict[str, Row]:
         theirs = every[reference] if reference is not None else None
-        return {name: measure(own, theirs, task) for name, own in every.items()}
+        return {name: measure(own, theirs, task, labelled) for name, own in every.items()}
 
     rows = rows_of(columns)
     kept: dict[str, Row] = {}
     if reference is not None:
         theirs = columns[reference], rows[reference]
-        kept = {name: fidelity(own, theirs[0], rows[name], theirs[1]) for name, own in columns.items()}
-    draws = bootstrap(columns, rows_of, resamples)
+        kept = {name: fidelity(own, theirs[0], rows[name], theirs[1], task) for name, own in columns.items()}
+    draws = bootstrap(columns, elements, rows_of, resamples)
     for name, row in rows.items():
         cost = costs.get(name, Cost())
         row |= dict(zip(COSTS, (cost.parameters, cost.microseconds), strict=True))
-    return Evaluation(task, rows, columns, reference, kept, draws, target=target, costs=dict(costs))
+    return Evaluation(task, rows, columns, reference, kept, draws, elements=elements, costs=dict(costs))
 
 
-def display(name: str, value: float | None) -> str:
+def display(name: str, value: float | None, task: Task) -> str:
     """A number as a person would want it; a dash where there is none."""
     if value is None or np.isnan(value):
         return "–"
@@ -197,8 +204,6 @@ def display(name: str, value: float | None) -> str:
         return f"{value:,.0f}"
     if name.startswith("µs"):
         return f"{value:.1f}" if value < 100 else f"{value:.0f}"
-    if name == "accuracy" or name.startswith(("OOD", "PRR", "coverage")):
+    if name not in ("ECE", "coverage error") and unit(name, task) == "%":
         return f"{100 * value:.1f}"
-    if name in ("RMSE", "CRPS", "width 90 %"):
-        return f"{value:.4g}"
-    return f"{value:.3f}"
+    return f"{value:.4g}" if abs(value) >= 10 else f"{value:.3f}"

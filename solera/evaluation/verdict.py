@@ -27,12 +27,11 @@ import numpy as np
 
 from solera.evaluation.intervals import Interval
 from solera.evaluation.result import Evaluation
-from solera.tasks import Regression
+from solera.tasks import Margin
 
 State = Literal["kept", "lost", "unclear", "none"]
-ACCURACY, RMSE_SHARE, ECE, COVERAGE, AUROC, PRR = 0.01, 0.05, 0.02, 0.05, 0.05, 0.05
+AUROC = 0.05
 WORDS = {"kept": "kept", "lost": "lost", "unclear": "not surely kept"}
-OVERCONFIDENT, HOLDS = 0.05, 0.8
 RANKED, UNRANKED = 0.5, 0.3
 NOTHING = 1e-6  # of the total: less knowledge than that is rounding
 
@@ -91,60 +90,48 @@ def verdict(result: Evaluation, student: str, *, single: str | None = None, base
             raise ValueError(f"there is no model {name!r} in this evaluation: choose among {', '.join(result.rows)}")
     states: dict[str, State] = {}
     sentences: list[str] = []
-    real = isinstance(result.task, Regression)
-    _judge_accuracy(result, student, ensemble, real, states, sentences)
-    confident = _judge_honesty(result, student, ensemble, real, states, sentences)
+    for margin in result.task.margins:
+        _judge(result, student, ensemble, margin, states, sentences)
+    confident = _judge_confidence(result, student, ensemble, sentences)
     _judge_knowledge(result, student, ensemble, states, sentences)
-    worse = _worse(result, student, ensemble, "PRR", 1)
-    states["rejection"] = _kept(worse, PRR)
-    if worse is not None:
-        what = {"kept": "is kept", "lost": "is lost", "unclear": "may be lost"}[states["rejection"]]
-        sentences.append(f"Rejecting by total uncertainty {what}: PRR {_signed(worse, -100)} points from the ensemble.")
     beaten = {name: _beaten(result, student, name, sentences) for name in (single, baseline) if name is not None}
     deploy, use, why = _decide(student, ensemble, single, baseline, states, confident, beaten)
     return Verdict(student, deploy, use, states, [why, *sentences])
 
 
-def _judge_accuracy(
-    result: Evaluation, student: str, ensemble: str, real: bool, states: dict[str, State], sentences: list[str]
+def _judge(
+    result: Evaluation,
+    student: str,
+    ensemble: str,
+    margin: Margin,
+    states: dict[str, State],
+    sentences: list[str],
 ) -> None:
-    metric, sign = ("RMSE", -1) if real else ("accuracy", 1)
-    margin = RMSE_SHARE * _number(result, ensemble, "RMSE") if real else ACCURACY
-    worse = _worse(result, student, ensemble, metric, sign)
-    states["accuracy"] = _kept(worse, margin)
-    what = WORDS[states["accuracy"]]
+    """One of the task's margins: whether the student kept what it measures."""
+    score = next(score for score in result.task.table if score.name == margin.score)
+    worse = _worse(result, student, ensemble, margin.score, score.better)
+    theirs = _number(result, ensemble, margin.score)
+    states[margin.what] = _kept(worse, margin.most * theirs if margin.relative else margin.most)
     if worse is None:
         return
-    if real:
-        share = _signed(worse, 100 / _number(result, ensemble, "RMSE"))
-        sentences.append(f"Accuracy is {what}: RMSE {share} per cent of the ensemble's.")
+    what, sign = WORDS[states[margin.what]], -score.better
+    if margin.relative:
+        amount = f"{_signed(worse, 100 * sign / theirs)} per cent of the ensemble's"
+    elif score.percent:
+        amount = f"{_signed(worse, 100 * sign, 2)} points from the ensemble"
     else:
-        sentences.append(f"Accuracy is {what}: {_signed(worse, -100, 2)} points from the ensemble.")
+        amount = f"{_signed(worse, sign, 3)} from the ensemble"
+    sentences.append(f"{margin.what.capitalize()} is {what}: {margin.score} {amount}.")
 
 
-def _judge_honesty(
-    result: Evaluation, student: str, ensemble: str, real: bool, states: dict[str, State], sentences: list[str]
-) -> bool:
-    """Calibration; returns whether the student is over-confident where its ensemble is not."""
-    metric, margin = ("coverage error", COVERAGE) if real else ("ECE", ECE)
-    worse = _worse(result, student, ensemble, metric, -1)
-    states["honesty"] = _kept(worse, margin)
-    if worse is not None:
-        what = WORDS[states["honesty"]]
-        sentences.append(f"Calibration is {what}: {metric} {_signed(worse, 100)} points from the ensemble.")
-
-    def confident(name: str) -> bool:
-        if real:
-            return _number(result, name, "coverage 90 %") < HOLDS
-        test = result.columns[name]["test"]
-        return float(np.mean(test["confidence"]) - np.mean(test["correct"])) > OVERCONFIDENT
-
-    alone = confident(student) and not confident(ensemble)
-    if confident(student):
+def _judge_confidence(result: Evaluation, student: str, ensemble: str, sentences: list[str]) -> bool:
+    """Returns whether the student is over-confident where its ensemble is not."""
+    own, theirs = (result.task.overconfident(result.columns[name]["test"]) for name in (student, ensemble))
+    if own:
         sentences.append(
-            "The student is over-confident" + (" and the ensemble is not." if alone else ", as its ensemble is.")
+            "The student is over-confident" + (", as its ensemble is." if theirs else " and the ensemble is not.")
         )
-    return alone
+    return own and not theirs
 
 
 def _judge_knowledge(
@@ -204,12 +191,12 @@ def _decide(
     confident: bool,
     beaten: dict[str, bool],
 ) -> tuple[str, bool, str]:
-    lost = [name for name in ("accuracy", "honesty") if states[name] == "lost"]
+    lost = [name for name in ("accuracy", "calibration") if states.get(name) == "lost"]
     known = states["knowledge"]
     if single is not None and beaten[single]:
         return single, False, f"Do not deploy this student: {single} alone is better, at the same cost."
     if lost or confident:
-        why = " and ".join({"accuracy": "accuracy", "honesty": "calibration"}[name] for name in lost)
+        why = " and ".join(lost)
         why = f"{why} was lost" if why else "it is over-confident"
         return (
             ensemble,
@@ -230,7 +217,6 @@ def _decide(
             False,
             "Deploy the student for its predictions; its knowledge needs more test data to be trusted.",
         )
-    doubt = [name for name in ("accuracy", "honesty", "rejection") if states[name] == "unclear"]
-    words = {"accuracy": "accuracy", "honesty": "calibration", "rejection": "rejection"}
-    hedge = f" More test data would settle {' and '.join(words[name] for name in doubt)}." if doubt else ""
+    doubt = [name for name, state in states.items() if state == "unclear" and name != "knowledge"]
+    hedge = f" More test data would settle {' and '.join(doubt)}." if doubt else ""
     return student, known == "kept", "Deploy the student." + hedge

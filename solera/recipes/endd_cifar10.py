@@ -108,7 +108,7 @@ class EnddCifar10(Recipe):
         at, (plain, whole), (sets, labels) = self.at, self._batches(), self._sets()
         ensemble = self._ensemble(plain, work)
         said = {name: ensemble.predict(images) for name, images in sets.items()}
-        score = partial(measure, labels=labels, knowledge=said["CIFAR-10"].knowledge.numpy())
+        score = partial(measure, images=sets, labels=labels, ensemble=said)
         found: Found = {
             "IND": [score({k: member(m, number) for k, m in said.items()}) for number in range(at.members)],
             "ENSM": [score(said)],

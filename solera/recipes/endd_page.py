@@ -10,10 +10,11 @@ from torch import Tensor
 
 from solera import metrics
 from solera.distributions import Prediction
+from solera.evaluation import evaluate
 from solera.evaluation.measure import MEASURES, detection
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
-from solera.tasks import Classification, Columns
+from solera.tasks import Columns
 
 UNSEEN = {"GTSRB": "images/gtsrb_test2k_32x32.npz", "MNIST-M": "images/mnist_m_test2k.npz"}
 OTHERS = (*UNSEEN, "CIFAR-100")  # of the last, other images are the auxiliary ones
@@ -81,14 +82,21 @@ CLAIMS = [
 ]
 
 
-def measure(said: Mapping[str, Prediction], labels: Tensor, knowledge: np.ndarray) -> Numbers:
+def measure(
+    said: Mapping[str, Prediction], images: Mapping[str, Tensor], labels: Tensor, ensemble: Mapping[str, Prediction]
+) -> Numbers:
     """Tables 3, 4 and 7's columns, the rank correlation of knowledge with the ensemble's, means and histograms.
 
     "in" is the test set, "out" the unseen sets together.
     """
-    task = Classification()
-    columns = {name: task.columns(p, labels if name == "CIFAR-10" else None) for name, p in said.items()}
-    test = columns["CIFAR-10"]
+    others = {name: x for name, x in images.items() if name != "CIFAR-10"}
+    models = {
+        who: {"test" if name == "CIFAR-10" else name: p for name, p in each.items()}
+        for who, each in (("model", said), ("ensemble", ensemble))
+    }
+    result = evaluate(models, images["CIFAR-10"], labels, unfamiliar=others)
+    columns = result.columns["model"]
+    test = columns["CIFAR-10"] = columns["test"]
     wrong = ~test["correct"]
     doubts = {"confidence": -test["confidence"], **{k: test[k] for k in ("total", "knowledge") if k in test}}
     found: Numbers = {
@@ -103,7 +111,7 @@ def measure(said: Mapping[str, Prediction], labels: Tensor, knowledge: np.ndarra
         found[f"unseen {key}"] = float(np.mean([found[f"{name} {key}"] for name in UNSEEN]))
         found |= _levels(columns, key)
     if "knowledge" in test:
-        found["ρ"] = metrics.rank_correlation(test["knowledge"], knowledge)
+        found["ρ"] = result.rows["model"]["ρ knowledge"]
     return found
 
 

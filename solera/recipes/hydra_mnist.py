@@ -1,5 +1,6 @@
 """Hydra on MNIST: fifty small networks, their students, and what becomes of model uncertainty as images shift."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +12,17 @@ from torch.utils.flop_counter import FlopCounterMode
 from solera.core.checks import require_positive
 from solera.core.seeds import stream
 from solera.data import Batches
-from solera.distributions import SecondOrder
+from solera.distributions import Prediction
 from solera.ensembles import train_ensemble
-from solera.evaluation.evaluate import Predictor
+from solera.evaluation import evaluate
+from solera.evaluation.stream import Predictor
 from solera.methods import EnD, EnD2, Hydra, Method, ProxyDirichlet
-from solera.metrics import accuracy, brier, mean_absolute_difference, nll, rank_correlation
+from solera.metrics import mean_absolute_difference, rank_correlation
 from solera.nn import MLP
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import grey, load_npz, require_files, rotated, translated
 from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
+from solera.tasks import mean_of
 from solera.teachers import Ensemble, Teacher, capture
 from solera.training import Student, Training, distill
 
@@ -96,17 +99,16 @@ class HydraMnist(Recipe):
         teacher = capture(ensemble, batches, work.folder / "transfer-set")
         sets = self._sets(arrays)
         reference = {name: ensemble.predict(images) for name, (images, _) in sets.items()}
-        knowledge = {name: said.knowledge.numpy() for name, said in reference.items()}
         found: dict[str, list[Numbers]] = {}
         one = Student(ensemble.models[0], EnD())
         for name, model in {"one member": one, "ensemble": ensemble}.items():
-            found[name] = [work.remember(f"metrics {name}", lambda model=model: measure(model, sets, knowledge))]
+            found[name] = [work.remember(f"metrics {name}", lambda model=model: measure(model, sets, reference))]
         for name, method in STUDENTS.items():
             found[name] = []
             for repeat in range(self.repeats):
                 student = self._student(teacher, batches, name, method, repeat, work)
                 found[name].append(
-                    work.remember(f"metrics {name} {repeat}", lambda s=student: measure(s, sets, knowledge))
+                    work.remember(f"metrics {name} {repeat}", lambda s=student: measure(s, sets, reference))
                 )
         sizes = {name: size(model) for name, model in self._shapes(ensemble).items()}
         draw(found, work)
@@ -141,17 +143,23 @@ class HydraMnist(Recipe):
 
 
 def measure(
-    model: Predictor, sets: dict[str, tuple[Tensor, Tensor | None]], knowledge: dict[str, np.ndarray]
+    model: Predictor, sets: dict[str, tuple[Tensor, Tensor | None]], reference: Mapping[str, Prediction]
 ) -> Numbers:
     """Scores, mean knowledge, and its distance from and rank correlation with the ensemble's, on every set."""
+    (images, labels), *_ = sets.values()
+    others = {name: x if y is None else (x, y) for name, (x, y) in sets.items() if name != "MNIST"}
+    said = {"test" if name == "MNIST" else name: model.predict(x) for name, (x, _) in sets.items()}
+    theirs_said = {"test" if name == "MNIST" else name: prediction for name, prediction in reference.items()}
+    result = evaluate({"model": said, "ensemble": theirs_said}, images, labels, unfamiliar=others)
     found: Numbers = {}
-    for name, (images, labels) in sets.items():
-        said, numbers = model.predict(images), dict[str, float]()
-        if labels is not None:
-            probs, y = said.mean.double().numpy(), labels.numpy()
-            numbers |= {"accuracy": accuracy(probs, y), "NLL": nll(probs, y), "Brier": brier(probs, y)}
-        if isinstance(said, SecondOrder):
-            own, theirs = said.knowledge.numpy(), knowledge[name]
+    for name, (_, y) in sets.items():
+        place = "test" if name == "MNIST" else name
+        columns, numbers = result.columns["model"][place], dict[str, float]()
+        if y is not None:
+            scores = {"accuracy": "correct", "NLL": "nll", "Brier": "brier"}
+            numbers |= {score: mean_of(columns, column) for score, column in scores.items()}
+        if "knowledge" in columns:
+            own, theirs = columns["knowledge"], result.columns["ensemble"][place]["knowledge"]
             numbers |= {"knowledge": float(own.mean()), "gap": mean_absolute_difference(own, theirs)}
             if own.max() > 0:
                 numbers["ρ"] = rank_correlation(own, theirs)

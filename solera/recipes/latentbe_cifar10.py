@@ -14,7 +14,7 @@ from solera.core.seeds import generator, stream
 from solera.data import Augmented, Batches
 from solera.distributions import Mixture
 from solera.ensembles import train_ensemble
-from solera.evaluation.evaluate import Predictor
+from solera.evaluation.stream import Predictor
 from solera.methods import AEKD, BatchEnsemble, EnD, LatentBE, Method, ProxyDirichlet
 from solera.nn import WideResNet
 from solera.perturbations import ConfODS, Perturbation, TDivSDiv

@@ -114,8 +114,8 @@ class Mnist(Recipe):
         moved = [
             [
                 name,
-                *(display(k, shifted.rows[name][k]) for k in wanted),
-                *(display("accuracy", turned[angle].rows[name]["accuracy"]) for angle in ANGLES),
+                *(display(k, shifted.rows[name][k], result.task) for k in wanted),
+                *(display("accuracy", turned[angle].rows[name]["accuracy"], result.task) for angle in ANGLES),
             ]
             for name in rows
         ]

@@ -17,7 +17,7 @@ from solera.core.seeds import generator, stream
 from solera.data import Batches
 from solera.distributions.base import SecondOrder
 from solera.ensembles import train_ensemble
-from solera.evaluation.evaluate import Predictor
+from solera.evaluation.stream import Predictor
 from solera.methods import EnD, EnD2, Method, ProxyDirichlet
 from solera.nn import MLP
 from solera.recipes.base import Recipe, Workspace

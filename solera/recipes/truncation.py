@@ -8,20 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera import metrics
 from solera.core.checks import require_positive
 from solera.core.seeds import stream
 from solera.data import Batches
-from solera.distributions.base import Prediction, SecondOrder
+from solera.distributions.base import Prediction
 from solera.distributions.summary import TopK
 from solera.ensembles import train_ensemble
+from solera.evaluation import evaluate
 from solera.evaluation.result import display
 from solera.methods import EnD, Method, ProxyDirichlet
 from solera.nn import ConvNet
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import grey, load_colour, load_npz, require_files
 from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
-from solera.tasks import Row
+from solera.tasks import Classification, Row
 from solera.teachers import TransferSet, capture
 from solera.teachers.codecs import Codec, DenseCodec, MeanCodec, TopKCodec
 from solera.training import Training, distill
@@ -80,7 +80,7 @@ class Truncation(Recipe):
         ensemble = train_ensemble(make, batches, self.members, training, folder=work.folder / name / "ensemble")
         said = ensemble.predict(x_test)
         scores: Scores = {}
-        facts: Facts = {"ensemble": score(said, y_test, said.knowledge)}
+        facts: Facts = {"ensemble": score(said, said, x_test, y_test)}
         for title, codec in codecs(name).items():
             memory = capture(ensemble, batches, work.folder / name / title, codec)
             facts[title] = weigh(memory, batches)
@@ -90,7 +90,7 @@ class Truncation(Recipe):
                 torch.manual_seed(stream(self.seed, "student", repeat))
                 training = Training(epochs=epochs, lr=3e-3, seed=stream(self.seed, "repeat", repeat))
                 student = distill(memory, make(), batches, method, training)
-                return score(student.predict(x_test), y_test, said.knowledge)
+                return score(student.predict(x_test), said, x_test, y_test)
 
             scores[title] = {
                 known: [
@@ -122,15 +122,10 @@ def load(data: str, name: str, limit: int) -> Images:
     return (x - x.mean()) / x.std(), y, (x_test - x.mean()) / x.std(), y_test
 
 
-def score(said: Prediction, labels: Tensor, knowledge: Tensor) -> Row:
-    """What the tables show of one model's predictions; `knowledge` is the ensemble's."""
-    probs = said.mean.double()
-    return {
-        "accuracy": metrics.accuracy(probs, labels),
-        "NLL": metrics.nll(probs, labels),
-        "ECE": metrics.ece(probs, labels),
-        "ρ knowledge": metrics.rank_correlation(knowledge, said.knowledge) if isinstance(said, SecondOrder) else None,
-    }
+def score(said: Prediction, ensemble: Prediction, images: Tensor, labels: Tensor) -> Row:
+    """What the tables show of one model's predictions, beside the ensemble's."""
+    row = evaluate({"model": {"test": said}, "ensemble": {"test": ensemble}}, images, labels).rows["model"]
+    return {name: row[name] for name in METRICS}
 
 
 def weigh(memory: TransferSet, batches: Batches) -> dict[str, float]:
@@ -173,7 +168,8 @@ def losses(scores: Scores, codec: str, method: str) -> list[str]:
 
 def section(name: str, scores: Scores, facts: Facts) -> str:
     """One set's tables, and when truncation was safe on it."""
-    rows = [["ensemble", "", "", "", *(display(metric, facts["ensemble"][metric]) for metric in METRICS)]]
+    task = Classification()
+    rows = [["ensemble", "", "", "", *(display(metric, facts["ensemble"][metric], task) for metric in METRICS)]]
     for codec, each in scores.items():
         known = facts[codec]
         cells = [f"{known['bytes']:.0f}", f"{100 * known['tail']:.1f} ({100 * known['tail, 95 %']:.1f})"]

@@ -13,13 +13,12 @@ from solera.core.seeds import stream
 from solera.data import Batches
 from solera.distributions import Prediction
 from solera.ensembles import train_ensemble
+from solera.evaluation import evaluate
 from solera.methods import EnD, Hydra, Method, NormalWishart
-from solera.metrics import rank_correlation
 from solera.nn import MLP
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import load_npz, require_files
 from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
-from solera.tasks import Regression
 from solera.teachers import Ensemble, capture
 from solera.training import Student, Training, distill
 
@@ -123,15 +122,11 @@ class Uci(Recipe):
         teacher = capture(ensemble, batches, work.folder / "captured" / f"{name}-{split}")
         for label, method in STUDENTS.items():
             said[label] = self._student(name, teacher, batches, epochs, method).predict(x_test)
-        found: dict[str, Any] = {}
-        for label, prediction in said.items():
-            task = Regression()
-            columns = task.columns(prediction, y_test)
-            found[label] = task.scores(columns)
-            if "knowledge" in columns:
-                found[label]["knowledge"] = float(columns["knowledge"].mean())
-                reference = said["ensemble"].knowledge.numpy()  # type: ignore[attr-defined]
-                found[label]["ρ knowledge"] = rank_correlation(columns["knowledge"], reference)
+        result = evaluate({label: {"test": prediction} for label, prediction in said.items()}, x_test, y_test)
+        found: dict[str, Any] = result.rows
+        for label, sets in result.columns.items():
+            if "knowledge" in sets["test"]:
+                found[label]["knowledge"] = float(sets["test"]["knowledge"].mean())
         return found
 
     def _student(self, name: str, teacher: Any, batches: Batches, epochs: int, method: Method) -> Student:

@@ -101,7 +101,7 @@ class Task(ABC):
 
     @abstractmethod
     def labelled(self, batch: Batch, axes: int | None = None) -> Bool[Tensor, "*batch"]:
-        """Where there is a target at all; `axes` is the number of batch axes, where it is known better than by `batch`."""
+        """Where there is a target at all; `axes` is the number of batch axes, where the batch does not tell."""
 
     @abstractmethod
     def filled(self, target: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:

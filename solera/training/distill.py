@@ -96,7 +96,7 @@ def distill(
 
 def batches_for(teacher: Teacher, data: Any, task: Task | None) -> ManyBatches:
     """The data as batches, their classes numbered as the teacher numbers them, where both have names."""
-    batches = as_batches(data) if task is None else as_batches(data, read=task.batch)
+    batches = as_batches(data, read=None if task is None else task.batch)
     names = getattr(teacher, "labels", None)
     return batches.renumbered(names) if names and isinstance(batches, Batches) else batches
 

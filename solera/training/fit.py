@@ -89,10 +89,10 @@ def fit(
 
     `data`: batches, a `DataLoader`, a data set, a pair of arrays is `Batches(x, y)`. Unlabelled examples are passed by.
     """
-    read = {} if task is None else {"read": task.batch}
-    batches = as_batches(data, **read)
+    read = None if task is None else task.batch
+    batches = as_batches(data, read=read)
     task = task_for(task, first_of(batches))
-    held = None if validation is None else as_batches(validation, **read)
+    held = None if validation is None else as_batches(validation, read=read)
     return train(
         model,
         batches,

@@ -105,8 +105,8 @@ class Student(nn.Module):
                 continue
             if tensor.ndim != len(shape) + 1 or tensor.shape[-1] != shape[-1]:
                 raise ValueError(
-                    f"this student takes {wanted.name} of shape {('examples', *shape)}, got {tuple(tensor.shape)}: pass "
-                    "the same features in the same order as it was distilled on"
+                    f"this student takes {wanted.name} of shape {('examples', *shape)}, got {tuple(tensor.shape)}: "
+                    "pass the same features in the same order as it was distilled on"
                 )
 
     def save(self, path: str | Path) -> Path:

@@ -4,7 +4,7 @@
 const content = JSON.parse(document.getElementById("content").textContent);
 const curves = content.curves || {};
 const models = content.models.map((model) => model.name);
-const classes = content.task === "classification";
+const shares = content.error.percent;
 const MEASURES = ["total", "data", "knowledge"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 const SYMBOLS = ["circle", "diamond", "x", "triangle-up", "square", "cross"];
@@ -74,70 +74,57 @@ function key(model, text = model) {
 
 const SHARE = { tickformat: ".2~%", hoverformat: ".2~%" };
 
-function reliability(chosen) {
-  const names = models.filter((name) => curves[name] && curves[name].reliability);
-  if (!names.length) return { empty: "There is no reliability to draw: no test example has a label." };
-  const data = [guide([0, 1], [0, 1], "honest")];
-  for (const name of lastChosen(names, chosen)) {
-    const { confidence, accuracy, share } = curves[name].reliability;
-    data.push(line(name, chosen, confidence, accuracy, {
+/** The axis of a figure: shares in per cent, from 0 to 1. */
+function figureAxis(figure, number, whole) {
+  const share = figure.percent[number];
+  return axis(figure.axes[number], share ? { tickformat: ".0%", ...(whole ? { range: [0, 1.02] } : { ...SHARE, rangemode: "tozero" }) } : {});
+}
+
+/** A picture that the task draws: lines of all models, or bars or points of the chosen one. */
+function figure(name, chosen) {
+  const found = (model) => curves[model] && curves[model].figures && curves[model].figures[name];
+  const own = found(chosen);
+  if (!own) return { empty: `${chosen} has no such picture.` };
+  const ends = own.percent[0] && own.percent[1] ? [0, 1] : [Math.min(...own.x, ...own.y), Math.max(...own.x, ...own.y)];
+  const perfect = own.guide === "diagonal" ? [guide(ends, ends, "perfect")] : [];
+  if (own.kind === "points") {
+    const points = {
+      type: "scatter", mode: "markers", name: plain(chosen), x: own.x, y: own.y,
+      marker: { color: colourOf(chosen), size: 5, opacity: 0.45 }, hovertemplate: own.hover,
+    };
+    return { data: [points, ...perfect], layout: layout(figureAxis(own, 0), figureAxis(own, 1)), legend: [{ text: chosen, colour: colourOf(chosen), kind: "point" }] };
+  }
+  if (own.kind === "bars") {
+    const middle = own.y.map((_, i) => (own.x[i] + own.x[i + 1]) / 2);
+    const even = 1 / own.y.length;
+    const bars = {
+      type: "bar", name: plain(chosen), x: middle, y: own.y, width: own.y.map((_, i) => 0.94 * (own.x[i + 1] - own.x[i])),
+      marker: { color: colourOf(chosen) }, hovertemplate: own.hover,
+    };
+    const level = own.guide === "even" ? [guide([own.x[0], own.x[own.x.length - 1]], [even, even], "perfect")] : [];
+    return { data: [bars, ...level], layout: layout(figureAxis(own, 0), figureAxis(own, 1)), legend: [{ text: chosen, colour: colourOf(chosen), kind: "box" }] };
+  }
+  const names = models.filter(found);
+  const data = [...perfect];
+  for (const model of lastChosen(names, chosen)) {
+    const { x, y, share, hover } = found(model);
+    const sized = share ? {
       mode: "lines+markers", marker: { size: share.map((part) => 4 + 12 * Math.sqrt(part)) }, customdata: share,
-      hovertemplate: "%{x:.1%} sure, %{y:.1%} right<br>%{customdata:.1%} of the examples",
-    }));
+      hovertemplate: `${hover}<br>%{customdata:.1%} of the examples`,
+    } : { hovertemplate: hover };
+    data.push(line(model, chosen, x, y, sized));
   }
-  const own = curves[chosen] && curves[chosen].reliability;
-  if (own) {
-    data.push({
-      type: "bar", name: plain(chosen), x: own.confidence, y: own.share, width: own.confidence.map(() => 0.04), yaxis: "y2",
-      marker: { color: colourOf(chosen) }, hovertemplate: "%{y:.1%} of the examples, %{x:.1%} sure",
-    });
-  }
+  const legend = names.map((model) => key(model));
+  if (!own.share) return { data, legend, layout: layout(figureAxis(own, 0, true), figureAxis(own, 1, true)) };
+  data.push({
+    type: "bar", name: plain(chosen), x: own.x, y: own.share, width: own.x.map(() => 0.04), yaxis: "y2",
+    marker: { color: colourOf(chosen) }, hovertemplate: "%{y:.1%} of the examples",
+  });
   const drawn = layout(
-    axis("confidence", { range: [0, 1.02], tickformat: ".0%", anchor: "y2" }),
-    axis("right", { range: [0, 1.03], tickformat: ".0%", domain: [0.3, 1] }),
+    { ...figureAxis(own, 0, true), anchor: "y2" }, { ...figureAxis(own, 1, true), domain: [0.3, 1] },
     { yaxis2: axis("share", { domain: [0, 0.2], tickformat: ".0%", nticks: 3, rangemode: "tozero" }) },
   );
-  return { data, layout: drawn, legend: names.map((name) => key(name)) };
-}
-
-function coverage(chosen) {
-  const names = models.filter((name) => curves[name] && curves[name].coverage);
-  if (!names.length) return { empty: "There is no coverage to draw: no test example has a target." };
-  const data = [guide([0, 1], [0, 1], "honest")];
-  for (const name of lastChosen(names, chosen)) {
-    const { level, covered } = curves[name].coverage;
-    data.push(line(name, chosen, level, covered, { hovertemplate: "promised %{x:.0%}, held %{y:.1%}" }));
-  }
-  const drawn = layout(axis("promised", { range: [0, 1.001], tickformat: ".0%" }), axis("held", { range: [0, 1.02], tickformat: ".0%" }));
-  return { data, layout: drawn, legend: names.map((name) => key(name)) };
-}
-
-function pit(chosen) {
-  const own = curves[chosen] && curves[chosen].pit;
-  if (!own) return { empty: `${chosen} has no such histogram.` };
-  const middle = own.share.map((_, i) => (own.edges[i] + own.edges[i + 1]) / 2);
-  const even = 1 / own.share.length;
-  const data = [
-    {
-      type: "bar", name: plain(chosen), x: middle, y: own.share, width: own.share.map((_, i) => 0.94 * (own.edges[i + 1] - own.edges[i])),
-      marker: { color: colourOf(chosen) }, hovertemplate: "%{y:.1%} of the targets",
-    },
-    guide([0, 1], [even, even], "honest"),
-  ];
-  const drawn = layout(axis("probability of a smaller target", { range: [0, 1] }), axis("share of targets", { ...SHARE, rangemode: "tozero" }));
-  return { data, layout: drawn, legend: [{ text: chosen, colour: colourOf(chosen), kind: "box" }] };
-}
-
-function truth(chosen) {
-  const own = curves[chosen] && curves[chosen].truth;
-  if (!own) return { empty: `There are no points to draw for ${chosen}: its targets have several dimensions.` };
-  const all = [...own.target, ...own.predicted];
-  const ends = [Math.min(...all), Math.max(...all)];
-  const points = {
-    type: "scatter", mode: "markers", name: plain(chosen), x: own.target, y: own.predicted,
-    marker: { color: colourOf(chosen), size: 5, opacity: 0.45 }, hovertemplate: "true %{x:.4~g}, predicted %{y:.4~g}",
-  };
-  return { data: [points, guide(ends, ends, "exact")], layout: layout(axis("true"), axis("predicted")), legend: [{ text: chosen, colour: colourOf(chosen), kind: "point" }] };
+  return { data, layout: drawn, legend };
 }
 
 function rejection(measure, chosen) {
@@ -158,7 +145,7 @@ function rejection(measure, chosen) {
   }
   const drawn = layout(
     axis("rejected", { range: [0, 1.001], tickformat: ".0%" }),
-    axis(classes ? "error left" : "squared error left", { rangemode: "tozero", ...(classes ? SHARE : { hoverformat: ".4~g" }) }),
+    axis(`${content.error.name} left`, { rangemode: "tozero", ...(shares ? SHARE : { hoverformat: ".4~g" }) }),
   );
   return { data, layout: drawn, legend };
 }

@@ -24,6 +24,7 @@ function dot(model) {
 /** What the example is: a picture, a row of named values, a text. */
 function shown(what, short) {
   if (what.image) return element("img", { src: what.image, alt: "the example, as a picture" });
+  if (what.tokens) return element("p", { class: "tokens" }, (short ? what.tokens.slice(0, 12) : what.tokens).join(" ") + (short && what.tokens.length > 12 ? " …" : ""));
   if (what.text !== undefined) return element("pre", {}, short ? what.text.slice(0, 60) : what.text);
   const lines = short ? what.row.slice(0, 3) : what.row;
   if (short) return element("span", {}, ...lines.flatMap(([name, value]) => [`${name} ${written(value)}`, element("br")]));
@@ -55,6 +56,23 @@ function intervalBar(example, answer, ends) {
   return [track, element("small", {}, words)];
 }
 
+/** A sequence, token by token: what is said of each, the darker the more uncertain. */
+function tokenLine(example, answer, most) {
+  const words = example.shown.tokens || answer.tokens.map((_, i) => String(i + 1));
+  const measure = answer.tokens.some((token) => token.knowledge !== undefined) ? "knowledge" : "total";
+  const marks = answer.tokens.map((token, i) => {
+    const said = token.top ? `${token.top[0][0]} (${(100 * token.top[0][1]).toFixed(0)} %)` : "";
+    const truth = Array.isArray(example.label) ? example.label[i] : null;
+    const wrong = truth !== null && token.top && token.top[0][0] !== String(truth);
+    const strength = Math.min(1, (token[measure] || 0) / (most || 1));
+    return element("span", {
+      class: wrong ? "token wrong" : "token", style: `--strength:${(80 * strength).toFixed(0)}%`,
+      title: `${said}, ${measure} ${written(token[measure], 3)}${wrong ? `, truly ${truth}` : ""}`,
+    }, words[i], element("small", {}, token.top ? token.top[0][0] : ""));
+  });
+  return [element("p", { class: "tokens", "aria-label": `every token, shaded by ${measure} uncertainty` }, ...marks)];
+}
+
 function decomposition(answer, most) {
   const scale = 100 / (most || 1);
   const track = element("div", { class: "track" });
@@ -78,12 +96,13 @@ function judgement(example, answer) {
 function tell(example) {
   const answers = models.filter((name) => example.answers[name]).map((name) => [name, example.answers[name]]);
   const most = Math.max(...answers.map(([, answer]) => answer.total));
+  const loudest = Math.max(...answers.flatMap(([, a]) => (a.tokens || []).map((token) => token.knowledge ?? token.total)));
   const points = answers.flatMap(([, a]) => [a.mean, a.low, a.high]).concat(example.label).filter((x) => typeof x === "number");
   const ends = [Math.min(...points), Math.max(...points)];
-  const facts = [["set", example.set], ["row", String(example.row)], ["truth", example.label === null ? "unknown" : written(example.label)], ["chosen as", example.why]];
+  const facts = [["set", example.set], ["row", String(example.row)], ["truth", example.label === null ? "unknown" : Array.isArray(example.label) ? example.label.join(" ") : written(example.label)], ["chosen as", example.why]];
   const about = element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
   const cards = answers.map(([name, answer]) => {
-    const said = answer.top ? classBars(example, answer) : intervalBar(example, answer, ends);
+    const said = answer.top ? classBars(example, answer) : answer.tokens ? tokenLine(example, answer, loudest) : intervalBar(example, answer, ends);
     const head = element("h4", {}, element("span", {}, dot(name), name), judgement(example, answer));
     return element("div", { class: "answer", "data-colour": content.colours[name], "data-model": name }, head, ...said, decomposition(answer, most));
   });
@@ -97,7 +116,7 @@ function gallery(reason) {
   const chosen = content.examples.filter((example) => reason === "all" || example.why === reason);
   place.classList.toggle("rows", !chosen.some((example) => example.shown.image));
   const buttons = chosen.map((example) => {
-    const truth = example.label === null ? "no label" : typeof example.label === "number" ? `true ${written(example.label)}` : example.label;
+    const truth = example.label === null ? "no label" : Array.isArray(example.label) ? `${example.label.length} tokens` : typeof example.label === "number" ? `true ${written(example.label)}` : example.label;
     const button = element("button", { type: "button", "aria-pressed": "false" },
       shown(example.shown, true), element("b", {}, truth), element("span", {}, example.set));
     button.addEventListener("click", () => {

@@ -90,8 +90,9 @@ function measuresIn(found) {
 function drawAll() {
   const drawnModels = models.filter((name) => curves[name]);
   const honesty = { model: favourite(drawnModels) };
-  controls("honesty-controls", honesty, [["Model", "model", drawnModels]], ["reliability", "coverage", "pit", "truth"]);
-  for (const [id, make] of Object.entries({ reliability, coverage, pit, truth })) chart(id, () => make(honesty.model));
+  const pictures = [...new Set(drawnModels.flatMap((name) => Object.keys(curves[name].figures || {})))];
+  controls("honesty-controls", honesty, [["Model", "model", drawnModels]], pictures.map((name) => `figure-${name}`));
+  for (const name of pictures) chart(`figure-${name}`, () => figure(name, honesty.model));
 
   const rejecting = { model: favourite(drawnModels), measure: "total" };
   const rejectMeasures = measuresIn(drawnModels.map((name) => curves[name].rejection));
