@@ -115,9 +115,7 @@ def examples(
                 {
                     "set": name,
                     "row": example,
-                    "label": None
-                    if truth is None
-                    else task.label(truth if facts.token is not None else truth[0], labels),
+                    "label": None if truth is None else task.label(truth, labels),
                     "why": why,
                     "shown": _shown(batch, span, features, counted if facts.token is not None else None),
                     "answers": answers,
