@@ -17,7 +17,8 @@ from torch import Tensor
 from solera.core.disk import only_writer, read_manifest, write_manifest, write_tensors
 from solera.core.errors import MismatchError
 from solera.core.progress import progress, tell
-from solera.data import Batch, Batches
+from solera.data import Batch, Batches, as_batches, require_finite_inputs
+from solera.tasks import Task
 from solera.teachers.base import Teacher, row_fingerprints
 from solera.teachers.codecs import Codec, Columns, codec_named, name_of
 from solera.teachers.transfer_set import KIND, VERSION, TransferSet, open_shard, require_same_members
@@ -103,7 +104,7 @@ def _begin(file: Path, codec: Codec, teacher: Teacher, labels: list[str] | None)
 
 def forecast(batches: Iterable[Batch], encoded: Columns, batch: Batch) -> int | None:
     """The bytes a capture will write, from one encoded batch; None where the number of rows cannot be known."""
-    if not isinstance(batches, (Batches, list, tuple)):
+    if not isinstance(batches, (Batches, list, tuple)) or (isinstance(batches, Batches) and batches.mapped):
         return None
     axes = 2 if batch.weight is not None and batch.weight.ndim > 1 else 1
     row = sum(column[(0,) * axes].numel() * column.element_size() for column in encoded.values())
@@ -133,20 +134,22 @@ def _mine(batches: Iterable[Batch]) -> tuple[int, int, Iterator[Batch]]:
 @torch.no_grad()
 def capture(
     teacher: Teacher,
-    batches: Iterable[Batch],
+    data: Any,
     path: str | Path,
     codec: Codec | str = "dense",
     *,
+    task: Task | None = None,
     labels: list[str] | None = None,
     shard_bytes: int = 64 << 20,
 ) -> TransferSet:
-    """Remembers what `teacher` says about `batches` in the folder `path`.
+    """Remembers what `teacher` says about `data` (arrays, batches, a loader, a data set) in the folder `path`.
 
     Codecs: "dense" (every member), "mean", "top_k" (size independent of members and classes), or one with settings,
     such as `TopKCodec(keep=32)`. Stopped at any moment, killed even, the same call goes on where it was; called with
     more batches than last time, it adds the new ones. Under `torchrun` the processes share the work.
     """
     path, codec = Path(path), codec_named(codec) if isinstance(codec, str) else codec
+    batches = data if isinstance(data, Iterator) else as_batches(data, read=None if task is None else task.batch)
     rank, world, mine = _mine(batches)
     name = "manifest.json" if world == 1 else f"manifest-{rank}.json"
     prefix = "shard" if world == 1 else f"shard-{rank}"
@@ -168,6 +171,7 @@ def capture(
         with progress(f"capture into {path}", total) as advance:
             for batch in mine:
                 if not known.has(batch):
+                    require_finite_inputs(batch)
                     targets = teacher(batch)
                     encoded = codec.encode(targets)
                     if not asked:

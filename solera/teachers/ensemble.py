@@ -16,7 +16,7 @@ from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
 from solera.teachers.adapters import Adapter, Function, Predictions, Regressor, adapt, is_model
-from solera.teachers.adapters.labels import align
+from solera.teachers.adapters.labels import ABSENT, align, in_order
 from solera.teachers.adapters.noise import as_noise, with_noise, with_variance
 from solera.teachers.adapters.probabilities import require_logits
 from solera.teachers.base import Teacher, as_saw, member_weights, stack_members, with_mask
@@ -125,14 +125,15 @@ class Ensemble(nn.Module):
             raise TypeError(f"{who} must answer with a tensor of {wanted}, got a {type(answer).__name__}")
         if self.family == "gaussian":
             return with_variance(answer, self.noise, who)
-        if self.labels is not None and answer.shape[-1] != len(self.labels):
+        known = len(self.labels or []) if order is None else sum(place != ABSENT for place in order)
+        if self.labels is not None and answer.shape[-1] != known:
             raise ValueError(
                 f"{who} answers {tuple(answer.shape)}, but there are {len(self.labels)} labels: {self.labels}"
             )
         if number in self._assumed:
             require_logits(answer, who)
             self._assumed.discard(number)
-        return answer if order is None else answer[..., order]
+        return answer if order is None else in_order(answer, order)
 
     def said(self, inputs: Any) -> Any:
         """What every member says, as a `Categorical` or `Gaussian` with member axis −2, whatever it was trained on."""
