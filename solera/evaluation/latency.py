@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from solera.data import map_tensors
+
 BATCHES = (1, 64)
 ROUNDS, LEAST, SECONDS = 100, 3, 0.4  # answers timed of each model and batch: at most, at least, and for how long
 Speed = dict[str, float]  # p50, p95 and p99 of one answer in ms; throughput in examples per second
@@ -29,12 +31,12 @@ class Cost:
         return 1e3 * self.speed[last]["p50"] / BATCHES[-1] if last in self.speed else None
 
 
-def timed(models: Mapping[str, Any], inputs: Tensor, batch: int) -> dict[str, list[float]]:
+def timed(models: Mapping[str, Any], inputs: Any, batch: int) -> dict[str, list[float]]:
     """Seconds of each `predict` on one batch, by model.
 
     The models take turns, so that noise hits all alike; each until it was asked often enough or its time is up.
     """
-    rows = inputs[torch.arange(batch) % len(inputs)]
+    rows = map_tensors(lambda tensor: tensor[torch.arange(batch) % len(tensor)], inputs)
     taken: dict[str, list[float]] = {name: [] for name in models}
     for model in models.values():
         model.predict(rows)  # the first answer also pays for what is set up once
@@ -66,7 +68,7 @@ def size_of(model: Any) -> tuple[int | None, int | None]:
     return parameters or None, sum(t.nbytes for t in model.state_dict().values() if isinstance(t, Tensor)) or None
 
 
-def costs(models: Mapping[str, Any], inputs: Tensor) -> dict[str, Cost]:
+def costs(models: Mapping[str, Any], inputs: Any) -> dict[str, Cost]:
     """Of every model; one that only remembers its answers (no `predict`, or not `live`) is not timed."""
     live = {n: m for n, m in models.items() if hasattr(m, "predict") and getattr(m, "live", True)}
     speed: dict[str, dict[str, Speed]] = {name: {} for name in models}

@@ -51,8 +51,8 @@ def _masks(batch: Batch, tensors: list[Tensor]) -> list[Tensor | None]:
 def row_fingerprints(batch: Batch) -> np.ndarray:
     """A 64-bit fingerprint per example of its input: Σ_i bits_i·r_i mod 2⁶⁴ with fixed odd multipliers.
 
-    Trailing zeros add nothing, so a sequence padded with 0 keeps its fingerprint whatever it is padded to. Other padding
-    is told by the batch's masks; of a lone tensor with a weight per token, by these weights.
+    Trailing zeros add nothing, so a sequence padded with 0 keeps its fingerprint whatever it is padded to. Other
+    padding is told by the batch's masks; of a lone tensor with a weight per token, by these weights.
     """
     result = np.zeros(len(batch), dtype=np.uint64)
     tensors = tensors_in(batch.inputs)

@@ -9,12 +9,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from solera.core.disk import fingerprint
-from solera.data import Batch, map_tensors, tensors_in
+from solera.data import Batch, as_inputs, map_tensors, tensors_in
 from solera.data.names import Names, class_names
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
+from solera.nn.call import call
 from solera.teachers.adapters import Adapter, Function, Predictions, Regressor, adapt, is_model
 from solera.teachers.adapters.labels import ABSENT, align, in_order
 from solera.teachers.adapters.noise import as_noise, with_noise, with_variance
@@ -84,7 +85,8 @@ class Ensemble(nn.Module):
     ) -> None:
         super().__init__()
         adapted = _adapted(models)
-        self.family, self.noise = family, as_noise(noise)
+        self.family: Family = family
+        self.noise = as_noise(noise)
         family_named(family)
         if family == "categorical" and (noise is not None or any(isinstance(m, Regressor) for m in adapted)):
             raise ValueError(
@@ -112,6 +114,10 @@ class Ensemble(nn.Module):
         own = [_fingerprint(model, order) for model, order in zip(self.models, self._orders, strict=True)]
         return with_noise(with_mask(own, self.saw), self.noise)
 
+    def member(self, number: int) -> "Ensemble":
+        """One of the models as an ensemble of its own."""
+        return Ensemble([self.models[number]], labels=self.labels, family=self.family, noise=self.noise)
+
     def check(self, batch: Batch) -> None:
         """A live teacher answers for anything but an example that every member was trained on."""
         member_weights(self.saw, batch.index)
@@ -119,7 +125,8 @@ class Ensemble(nn.Module):
     def ask(self, number: int, inputs: Any) -> Float[Tensor, "*batch outputs"]:
         """One member's logits, in the order of the labels; or its means and log-variances."""
         model, order = self.models[number], self._orders[number]
-        answer, who = model(inputs), f"member {number} ({type(model).__name__})"
+        asked = model(inputs) if isinstance(model, Adapter) else call(model, inputs)
+        answer, who = asked, f"member {number} ({type(model).__name__})"
         if not isinstance(answer, Tensor) or not answer.is_floating_point():
             wanted = "logits" if self.family == "categorical" else "means and log-variances"
             raise TypeError(f"{who} must answer with a tensor of {wanted}, got a {type(answer).__name__}")
@@ -152,6 +159,7 @@ class Ensemble(nn.Module):
     @torch.no_grad()
     def predict(self, inputs: Any, batch_size: int = 1024) -> Mixture:
         """Every member's answer about these inputs, as one mixture."""
+        inputs = as_inputs(inputs)
         size = len(tensors_in(inputs)[0])
         parts = []
         for start in range(0, size, batch_size):

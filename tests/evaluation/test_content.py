@@ -91,9 +91,8 @@ def test_wanted_errors_of_real_targets_are_shares_of_the_whole(reals):
 
 def test_names_made_of_others_are_explained():
     task = Classification()
-    assert help_for("OOD my set knowledge", task).startswith(
-        "How well knowledge uncertainty tells my set from the test"
-    )
+    told = help_for("OOD my set knowledge", task)
+    assert told.startswith("How well knowledge uncertainty tells my set from the test inputs")
     assert "telling my set by total uncertainty that is left" in help_for("OOD my set total kept", task)
     assert "mean data uncertainty" in help_for("data kept", task)
     assert help_for("accuracy on night", task).endswith("right one. Measured on night.")

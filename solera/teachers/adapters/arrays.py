@@ -58,8 +58,8 @@ def _joined(tables: list[Table], labels: Names | None) -> tuple[np.ndarray, list
     for number, values in enumerate(aligned):
         if values.shape != aligned[0].shape:
             raise ValueError(
-                f"members disagree in shape: member 0 has {aligned[0].shape}, member {number} has {values.shape}: every "
-                "member must answer for the same examples and classes"
+                f"members disagree in shape: member 0 has {aligned[0].shape}, member {number} has {values.shape}: "
+                "every member must answer for the same examples and classes"
             )
     return np.stack(aligned, axis=1), agreed
 

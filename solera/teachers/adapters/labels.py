@@ -13,7 +13,7 @@ ABSENT = -1  # the column of a class that a member does not know
 
 
 def column_order(names: Sequence[str], wanted: Sequence[str], who: str, reference: str) -> list[int]:
-    """For every wanted name, the column that has it, or ABSENT; a name that nobody wants is an error that shows both."""
+    """For every wanted name, the column that has it, or ABSENT; other names are an error that shows both."""
     if len(set(names)) < len(names) or not set(names) <= set(wanted):
         raise ValueError(
             f"the classes disagree: {who} has {list(names)}, {reference} has {list(wanted)}: "
