@@ -18,6 +18,7 @@ from solera.core.disk import only_writer, read_manifest, write_manifest, write_t
 from solera.core.errors import MismatchError
 from solera.core.progress import progress, tell
 from solera.data import Batch, Batches
+from solera.teachers.adapters.labels import Names, class_names
 from solera.teachers.base import Teacher, row_fingerprints
 from solera.teachers.codecs import Codec, Columns, codec_named, name_of
 from solera.teachers.transfer_set import KIND, VERSION, TransferSet, open_shard, require_same_members
@@ -85,6 +86,20 @@ class _Known:
         return bool(there.all())
 
 
+def _names(teacher: Teacher, labels: Names | None) -> list[str] | None:
+    """The class names to remember: the teacher's own, or others for the same columns."""
+    own = getattr(teacher, "labels", None)
+    if labels is None:
+        return own
+    given = class_names(labels)
+    if own is not None and given != own and (len(given) != len(own) or set(given) == set(own)):
+        raise ValueError(
+            f"labels are {given}, but the teacher's columns are {own}, in that order: leave labels out, or pass "
+            "them to the Ensemble, which puts its members' columns into their order"
+        )
+    return given
+
+
 def _begin(file: Path, codec: Codec, teacher: Teacher, labels: list[str] | None) -> dict[str, Any]:
     """A new manifest, or the one an earlier capture left, once it is sure to belong to the same things."""
     path, settings = file.parent, {"name": name_of(codec), **asdict(codec)}  # type: ignore[call-overload]
@@ -94,11 +109,11 @@ def _begin(file: Path, codec: Codec, teacher: Teacher, labels: list[str] | None)
     manifest = read_manifest(file, KIND, VERSION)
     if manifest["codec"] != settings:
         raise MismatchError(f"{path} was begun with codec {manifest['codec']}, not {settings}: choose another folder")
-    if manifest["labels"] != labels:
+    if manifest["labels"] not in (None, labels):
         raise MismatchError(f"{path} was begun with labels {manifest['labels']}, not {labels}: choose another folder")
     require_same_members(path, manifest["members"], teacher.fingerprints)
     kept = {k: v for k, v in manifest.items() if k not in ("kind", "version")}
-    return {**kept, "complete": False}
+    return {**kept, "labels": labels, "complete": False}
 
 
 def forecast(batches: Iterable[Batch], encoded: Columns, batch: Batch) -> int | None:
@@ -137,7 +152,7 @@ def capture(
     path: str | Path,
     codec: Codec | str = "dense",
     *,
-    labels: list[str] | None = None,
+    labels: Names | None = None,
     shard_bytes: int = 64 << 20,
 ) -> TransferSet:
     """Remembers what `teacher` says about `batches` in the folder `path`.
@@ -145,8 +160,11 @@ def capture(
     Codecs: "dense" (every member), "mean", "top_k" (size independent of members and classes), or one with settings,
     such as `TopKCodec(keep=32)`. Stopped at any moment, killed even, the same call goes on where it was; called with
     more batches than last time, it adds the new ones. Under `torchrun` the processes share the work.
+
+    The class names are the teacher's; `labels` gives them where it has none, or other ones for the same columns.
     """
     path, codec = Path(path), codec_named(codec) if isinstance(codec, str) else codec
+    labels = _names(teacher, labels)
     rank, world, mine = _mine(batches)
     name = "manifest.json" if world == 1 else f"manifest-{rank}.json"
     prefix = "shard" if world == 1 else f"shard-{rank}"
@@ -172,8 +190,10 @@ def capture(
                     encoded = codec.encode(targets)
                     if not asked:
                         _require_room(path, forecast(batches, encoded, batch))
-                        tokens = batch.weight is not None and batch.weight.ndim > 1
-                        manifest |= {"classes": targets.mean.shape[-1], "tokens": tokens}
+                        tokens, classes = batch.weight is not None and batch.weight.ndim > 1, targets.mean.shape[-1]
+                        if labels is not None and len(labels) != classes:
+                            raise ValueError(f"there are {len(labels)} labels for {classes} classes: {labels}")
+                        manifest |= {"classes": classes, "tokens": tokens}
                         asked = True
                     shard.add(batch, encoded)
                     if shard.bytes >= shard_bytes:
