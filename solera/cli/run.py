@@ -2,6 +2,8 @@
 
 import dataclasses
 import difflib
+import shutil
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -9,7 +11,10 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from solera.recipes import Recipe
+    from solera.recipes.base import Workspace
 
 EXAMPLE = "Example: solera run digits members=5 --out runs/five"
 
@@ -46,16 +51,35 @@ def type_name(hint: Any) -> str:
     return getattr(hint, "__name__", str(hint)) if getattr(hint, "__origin__", None) is None else str(hint)
 
 
+@contextmanager
+def workspace(out: Path, settings: dict[str, Any]) -> "Iterator[Workspace]":
+    """The folder of a run; one that fails before it has kept anything leaves it as it was."""
+    from solera.core.disk import only_writer
+    from solera.recipes.base import Workspace
+
+    made = not out.exists()
+    try:
+        with only_writer(out):
+            work = Workspace(out, settings)
+            try:
+                yield work
+            except BaseException:
+                work.take_back()
+                raise
+    except BaseException:
+        if made and out.is_dir() and all(entry.name.startswith(".lock") for entry in out.iterdir()):
+            shutil.rmtree(out)
+        raise
+
+
 def carry_out(recipe: "Recipe", out: Path) -> None:
     """Runs a recipe in its folder and shows its page."""
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from solera.core.disk import only_writer
-    from solera.recipes.base import Workspace, settings_of
+    from solera.recipes.base import settings_of
 
-    with only_writer(out):
-        work = Workspace(out, settings_of(recipe))
+    with workspace(out, settings_of(recipe)) as work:
         try:
             page = recipe.run(work)
         except KeyboardInterrupt:

@@ -37,11 +37,17 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.close(folder)
 
 
+def tensor_bytes(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> tuple[bytes, str]:
+    """What a safetensors file of these holds, and its sha256."""
+    content = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()}, metadata)
+    return content, hashlib.sha256(content).hexdigest()
+
+
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> str:
     """One safetensors file; returns its sha256."""
-    content = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()}, metadata)
+    content, checksum = tensor_bytes(tensors, metadata)
     write_bytes(path, content)
-    return hashlib.sha256(content).hexdigest()
+    return checksum
 
 
 def sha256(path: Path) -> str:

@@ -23,6 +23,7 @@ from solera.teachers import committee
 from solera.teachers.adapters import Forecasts, Predictions
 from solera.teachers.adapters.files import read
 from solera.training import Student, Training, distill
+from solera.training.card import require_own_folder
 from solera.training.distiller import as_inputs
 
 
@@ -93,6 +94,7 @@ class Arrays(Recipe):
     def run(self, work: Workspace) -> str:
         if not self.members or not self.inputs:
             raise ValueError("members=PREDICTIONS and inputs=ARRAY are needed: see solera distill --help")
+        require_own_folder(work.folder)  # before the training, not after
         x = as_inputs(load_array(self.inputs))
         require_finite("inputs", x)
         y = torch.as_tensor(load_array(self.labels)) if self.labels else None

@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 from solera import Student
 from solera.cli.main import app
 from solera.cli.run import parse
+from solera.core.errors import MismatchError
 from solera.evaluation import Evaluation
 from solera.recipes import find, names
+from solera.recipes.base import Workspace
 from solera.recipes.digits import Digits
 from solera.serving import Graph
 
@@ -171,6 +173,47 @@ def test_bad_arrays_are_refused_in_one_line(arrays, arguments, message):
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new folder", "a folder with files of others"])
+def test_a_call_that_failed_on_its_input_can_be_corrected(arrays, there, monkeypatch):
+    monkeypatch.chdir(arrays)
+    folder = arrays / "student"
+    if there:
+        folder.mkdir()
+        (folder / "notes.txt").write_text("mine")
+
+    def distilled(members, epochs):
+        given = ["--members", members, "--inputs", "x.npy", "--epochs", epochs, "--out", "student"]
+        return CliRunner().invoke(app, ["distill", *given]).exception
+
+    assert "no.npy is not there" in str(distilled("no.npy", "1"))
+    assert folder.exists() == there
+    assert not (folder / "settings.json").exists()
+    assert distilled("preds.npy", "1") is None
+    assert "epochs was 1, now 2" in str(distilled("preds.npy", "2"))
+    assert (folder / "settings.json").exists()
+
+
+def test_settings_of_a_run_that_was_killed_before_its_first_result_bind_nobody(tmp_path):
+    Workspace(tmp_path, {"epochs": 1})
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / ".lock").touch()
+    work = Workspace(tmp_path, {"epochs": 2})
+    work.take_back()  # not its own: they were there when it began
+    assert json.loads((tmp_path / "settings.json").read_text()) == {"epochs": 2}
+    work.remember("step", lambda: 1)
+    with pytest.raises(MismatchError, match="epochs was 2, now 3"):
+        Workspace(tmp_path, {"epochs": 3})
+
+
+def test_a_folder_with_a_readme_of_others_is_refused_before_the_training(arrays, monkeypatch):
+    monkeypatch.chdir(arrays)
+    (arrays / "student").mkdir()
+    (arrays / "student" / "README.md").write_text("mine")
+    done = CliRunner().invoke(app, ["distill", "--members", "preds.npy", "--inputs", "x.npy", "--out", "student"])
+    assert "README.md is not from a student of Solera's" in str(done.exception)
+    assert [file.name for file in (arrays / "student").iterdir() if not file.name.startswith(".lock")] == ["README.md"]
 
 
 def test_forecasts_in_one_student_out(tmp_path):
