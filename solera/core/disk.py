@@ -93,9 +93,11 @@ def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
         raise FileNotFoundError(f"{path.parent} holds no {kind}: there is no {path.name} in it")
     try:
         body = json.loads(path.read_bytes())
-        checksum = body.pop("sha256")
-    except (ValueError, KeyError, AttributeError) as error:
+        checksum = body.pop("sha256", None)
+    except (ValueError, AttributeError, TypeError) as error:
         raise DamagedFileError(f"{path} is damaged or cut short: restore it, or make its folder again") from error
+    if checksum is None and "kind" not in body:
+        raise ValueError(f"{path.parent} holds no {kind}: its {path.name} is not one that Solera wrote")
     if _digest(body) != checksum:
         raise DamagedFileError(f"{path} is damaged, its checksum does not match: restore it, or make its folder again")
     if body["kind"] != kind:
