@@ -13,8 +13,7 @@ from typer.core import TyperGroup
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from solera.recipes import Recipe
-    from solera.recipes.base import Workspace
+    from solera.recipes.base import Recipe, Workspace
 
 EXAMPLE = "Example: solera run digits members=5 --out runs/five"
 
@@ -123,6 +122,13 @@ class Recipes(TyperGroup):
         from solera.recipes import names
 
         return names()
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Without loading them: all recipes and torch take seconds."""
+        from solera.recipes import summary
+
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary(name)) for name in self.list_commands(ctx)])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return command_for(cmd_name) if cmd_name in self.list_commands(ctx) else None

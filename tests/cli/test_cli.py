@@ -1,5 +1,6 @@
 """The command line, as a person runs it."""
 
+import inspect
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from solera.cli.run import parse
 from solera.core.disk import only_writer
 from solera.core.errors import MismatchError
 from solera.evaluation import Evaluation
-from solera.recipes import find, names
+from solera.recipes import find, names, summary
 from solera.recipes.base import Workspace
 from solera.recipes.digits import Digits
 from solera.serving import Graph
@@ -122,7 +123,8 @@ def test_overrides_are_parsed_by_type():
 def test_every_recipe_is_found_by_its_name():
     assert "digits" in names()
     for name in names():
-        assert find(name).__doc__
+        assert inspect.getdoc(find(name)).startswith(summary(name))
+        assert summary(name)
 
 
 def test_errors_are_one_line(tmp_path):
