@@ -24,7 +24,10 @@ def test_losses_in_somebody_elses_loop(title, code, tmp_path, monkeypatch):
     scope = {}
     exec(compile(code, title, "exec"), scope)
     if title == "Plain PyTorch":
-        assert scope["loss"].item() < scope["proxy_dirichlet_loss"](scope["MLP"](4, 3)(scope["x"]), scope["members"]).mean()
+        assert (
+            scope["loss"].item()
+            < scope["proxy_dirichlet_loss"](scope["MLP"](4, 3)(scope["x"]), scope["members"]).mean()
+        )
     else:
         assert scope["trainer"].state.global_step == 4 if title != "Lightning" else scope["trainer"].global_step == 8
     assert len([line for line in code.splitlines() if line.strip()]) < 25

@@ -24,6 +24,7 @@ from solera.teachers import committee, saw_from_folds
 from solera.teachers.adapters import Forecasts, Predictions
 from solera.teachers.adapters.files import read
 from solera.training import Student, Training, distill
+from solera.training.card import require_own_folder
 from solera.training.distiller import floats
 
 
@@ -137,6 +138,7 @@ class Arrays(Recipe):
     def run(self, work: Workspace) -> str:
         if not self.members or not self.inputs:
             raise ValueError("members=PREDICTIONS and inputs=ARRAY are needed: see solera distill --help")
+        require_own_folder(work.folder)  # before the training, not after
         x = floats(load_array(self.inputs))
         require_finite("inputs", x)
         labels = load_array(self.labels) if self.labels else None
