@@ -124,7 +124,7 @@ class SequencePrediction:
 
     @cached_property
     def _member_log_probs(self) -> Float[Tensor, "*batch T M"]:
-        """ln p_m(y_t) in float64, 0 where nothing counts; of members that must not speak, anything finite."""
+        """ln p_m(y_t) in float64; where nothing counts, and of members that must not speak, that of even predictions."""
         steps = self._readable
         if not isinstance(steps, Mixture):
             raise ValueError(
@@ -132,8 +132,7 @@ class SequencePrediction:
                 "codec='dense' for score_data and score_rmi, or use rmi, which was kept"
             )
         members = steps.members if steps.weights is None else steps.members.heard(steps.weights)
-        each = members.log_prob(self._tokens.unsqueeze(-1).expand(members.logits.shape[:-1])).double()
-        return each.masked_fill(~self._counted.unsqueeze(-1), 0.0)
+        return members.log_prob(self._tokens.unsqueeze(-1).expand(members.logits.shape[:-1])).double()
 
     @cached_property
     def _prior(self) -> Float[Tensor, "*batch T M"] | None:

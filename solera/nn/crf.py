@@ -139,8 +139,7 @@ class CRF(nn.Module):
         scores = scores.double()
         start, transitions, end = self._scores()
         if start is not None:
-            first = (steps == 0) & (lengths > 0).unsqueeze(-1)
-            scores = scores + torch.where(first.unsqueeze(-1), start, 0.0)
+            scores = scores + torch.where((steps == 0).unsqueeze(-1), start, 0.0)
         if end is not None:
             last = steps == (lengths - 1).unsqueeze(-1)
             scores = scores + torch.where(last.unsqueeze(-1), end, 0.0)
