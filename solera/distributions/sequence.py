@@ -124,7 +124,7 @@ class SequencePrediction:
 
     @cached_property
     def _member_log_probs(self) -> Float[Tensor, "*batch T M"]:
-        """ln p_m(y_t) in float64; where nothing counts, and of members that must not speak, that of even predictions."""
+        """ln p_m(y_t) in float64; even where nothing counts and for members that must not speak."""
         steps = self._readable
         if not isinstance(steps, Mixture):
             raise ValueError(
