@@ -47,6 +47,17 @@ def log_probs_of(prediction: Prediction) -> Float[Tensor, "*batch K"]:
     return prediction.mean.log()
 
 
+def top_log_probs(prediction: Prediction, count: int) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C"]]:
+    """ln p̄ of the `count` likeliest classes, in float64, and which they are."""
+    if isinstance(prediction, Categorical):  # only what is asked for is normalised
+        logits = prediction.logits
+        best = logits.topk(min(count, logits.shape[-1]))
+        return best.values.double() - logits.logsumexp(-1, keepdim=True).double(), best.indices
+    log_probs = log_probs_of(prediction)
+    best = log_probs.topk(min(count, log_probs.shape[-1]))
+    return best.values.double(), best.indices
+
+
 def reorder(state: Any, rows: Int[Tensor, "R"]) -> Any:
     """The state of these rows, in this order; a row may be left out or be there several times."""
     if isinstance(state, Tensor):

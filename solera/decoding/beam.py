@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from solera.decoding.base import Hypotheses, Step, log_probs_of, reorder, require_length
+from solera.decoding.base import Hypotheses, Step, reorder, require_length, top_log_probs
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,15 @@ class _Beams:
         return _Beams(*(torch.cat(pair, 1) for pair in pairs))
 
 
-def _continued(open_beams: _Beams, log_probs: Tensor, count: int) -> tuple[_Beams, Tensor]:
-    """The `count` likeliest one token longer, and the beam each comes from."""
-    beams, classes = log_probs.shape[1:]
+def _continued(open_beams: _Beams, log_probs: Tensor, classes: Tensor, count: int) -> tuple[_Beams, Tensor]:
+    """The `count` likeliest one token longer, of the likeliest tokens of each beam `[N, B, C]`; and their beams."""
     sums = (open_beams.log_probs.unsqueeze(-1) + log_probs).flatten(1)
-    best, place = sums.topk(min(count, beams * classes))
-    origins = place // classes
+    best, place = sums.topk(min(count, sums.shape[1]))
+    origins = place // classes.shape[-1]
     candidates = open_beams.take(origins)
-    tokens = candidates.tokens.clone()
-    tokens.scatter_(-1, candidates.lengths.unsqueeze(-1), (place % classes).unsqueeze(-1))
-    return _Beams(tokens, candidates.lengths + 1, best), origins
+    tokens = classes.flatten(1).gather(1, place)
+    candidates.tokens.scatter_(-1, candidates.lengths.unsqueeze(-1), tokens.unsqueeze(-1))
+    return _Beams(candidates.tokens, candidates.lengths + 1, best), origins
 
 
 def _split(candidates: _Beams, ended: Tensor, beams: int) -> tuple[_Beams, Tensor, _Beams]:
@@ -98,8 +97,8 @@ def beam(
     last = start
     for length in range(1, longest + 1):
         prediction, state = step(state, last)
-        log_probs = log_probs_of(prediction).double().unflatten(0, (len(rows), -1))
-        candidates, origins = _continued(current, log_probs, 2 * beams)
+        likely = [part.unflatten(0, (len(rows), -1)) for part in top_log_probs(prediction, 2 * beams)]
+        candidates, origins = _continued(current, *likely, 2 * beams)
         ended = (candidates.tokens[..., length - 1] == end) | (length == longest)
         current, places, closed = _split(candidates, ended, beams)
         finished = found.rows(rows).beside(closed).best(beams, length_penalty)
@@ -109,7 +108,7 @@ def beam(
         alive = ((hope > finished.scores(length_penalty)[:, -1]) & hope.isfinite()).nonzero().squeeze(-1)
         if not len(alive):
             break
-        firsts = log_probs.shape[1] * torch.arange(len(rows), device=start.device).unsqueeze(-1)
+        firsts = likely[0].shape[1] * torch.arange(len(rows), device=start.device).unsqueeze(-1)
         state = reorder(state, (firsts + origins.gather(1, places))[alive].flatten())
         rows, current = rows[alive], current.rows(alive)
         last = current.tokens[..., length - 1].flatten()

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from solera.core.checks import require_labels
-from solera.nn.chain import Chain, possible
+from solera.nn.chain import FORBIDDEN, Chain, possible
 from solera.nn.tag_scheme import Span, exact_span, forbidden_tags
 
 
@@ -137,30 +137,23 @@ class CRF(nn.Module):
                 order = (steps + tokens * (~counted).long()).argsort(-1)
                 places, scores = order.argsort(-1), scores.gather(1, order.unsqueeze(-1).expand_as(scores))
         scores = scores.double()
-        start, transitions, end = self._scores()
-        if start is not None:
-            scores = scores + torch.where((steps == 0).unsqueeze(-1), start, 0.0)
-        if end is not None:
+        ends, transitions = self._scores()
+        if ends is not None:
             last = steps == (lengths - 1).unsqueeze(-1)
-            scores = scores + torch.where(last.unsqueeze(-1), end, 0.0)
+            where = torch.stack([(steps == 0).expand_as(last), last], -1).double()
+            scores = torch.addmm(scores.flatten(0, 1), where.flatten(0, 1), ends).view_as(scores)
         return Chain(scores, transitions, lengths), places
 
-    def _scores(self) -> tuple[Tensor | None, Tensor, Tensor | None]:
-        """Start, transitions and end in float64, −∞ where the names forbid."""
-        start, end = self.start, self.end
-        if self.forbidden_start is None:
-            return (
-                None if start is None else start.double(),
-                self.transitions.double(),
-                None if end is None else end.double(),
-            )
-        zeros = torch.zeros_like(self.transitions[0])
-        scores = (zeros if start is None else start, self.transitions, zeros if end is None else end)
-        forbidden = (self.forbidden_start, self.forbidden_transitions, self.forbidden_end)
-        start, transitions, end = (
-            s.double().masked_fill(f, -torch.inf) for s, f in zip(scores, forbidden, strict=True)
-        )
-        return start, transitions, end
+    def _scores(self) -> tuple[Float[Tensor, "two K"] | None, Float[Tensor, "K K"]]:
+        """Scores of the first and the last tag, if there are any, and transitions: float64, with what is forbidden."""
+        transitions, ends = self.transitions.double(), None
+        if self.start is not None and self.end is not None:
+            ends = torch.stack([self.start, self.end]).double()
+        if self.forbidden_start is not None:
+            transitions = transitions.masked_fill(self.forbidden_transitions, -torch.inf)
+            ends = torch.zeros_like(transitions[:1]).expand(2, -1) if ends is None else ends
+            ends = ends.masked_fill(torch.stack([self.forbidden_start, self.forbidden_end]), FORBIDDEN)
+        return None if ends is None else ends.clamp(min=FORBIDDEN), transitions  # finite: they are multiplied by 0
 
     def _check(self, emissions: Tensor, mask: Tensor | None) -> None:
         tags = self.transitions.shape[0]

@@ -134,8 +134,12 @@ def test_samples_come_as_often_as_they_are_likely():
         assert abs(drawn.count(y) / 20_000 - p) < 5 * math.sqrt(p / 20_000)
     for n in range(5):
         assert found.log_probs[0, n].item() == pytest.approx(log_prob_of(step, state, 1, drawn[n]))
-    cold = sample(step, state, start, END, 3, samples=4, temperature=1e-4, generator=generator)
-    assert cold.lists(END)[0] == 4 * greedy(step, state, start, END, 3).lists(END)[0]
+    flat = sample(step, state, start, END, 1, samples=20_000, temperature=3.0, generator=generator)
+    often = flat.tokens.flatten().bincount(minlength=3) / 20_000
+    log_probs = log_probs_of(step(state, start)[0])
+    torch.testing.assert_close(often.double(), (log_probs[0] / 3).softmax(-1), rtol=0, atol=0.02)
+    assert (often - log_probs[0].exp()).abs().max() > 0.05  # the temperature was felt
+    torch.testing.assert_close(flat.log_probs, log_probs.gather(-1, flat.tokens[..., 0]))  # and these are at T = 1
 
 
 def test_an_ensemble_averages_probabilities_or_their_logarithms():
