@@ -15,7 +15,7 @@ from solera.core.disk import only_writer, write_manifest, write_tensors
 from solera.core.errors import MismatchError
 from solera.core.processes import await_first, present, rank_and_world, require_nobody
 from solera.core.progress import progress, tell
-from solera.data import Batch, Batches, as_batches
+from solera.data import Batch, Batches, as_batches, require_finite_inputs
 from solera.data.names import Names, class_names
 from solera.tasks import Task
 from solera.teachers.base import Teacher, row_fingerprints
