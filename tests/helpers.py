@@ -1,10 +1,12 @@
 """Small real things that several tests need."""
 
 import numpy as np
+import pytest
 import torch
 
 from solera import Batches, Ensemble
 from solera.nn import MLP
+from solera.training import checkpoint
 
 
 def small_ensemble(members: int = 3, inputs: int = 4, classes: int = 3, seed: int = 0) -> Ensemble:
@@ -22,3 +24,25 @@ def small_batches(
 def as_columns(found):
     """What a task says of a prediction, as arrays."""
     return {name: np.asarray(column) for name, column in found.items()}
+
+
+def assert_stopped_is_whole(run, folder, stops):
+    """`run(folder)` trains a student; stopped after so many checkpoints and gone on with, it must be the same one."""
+    whole = run(folder / "whole").model.state_dict()
+    real = checkpoint.save
+    for stop in stops:
+        left = iter(range(stop))
+
+        def save(*arguments, left=left):
+            real(*arguments)
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+
+        checkpoint.save = save
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                run(folder / "stopped")
+        finally:
+            checkpoint.save = real
+    again = run(folder / "stopped").model.state_dict()
+    assert all(torch.equal(again[name], tensor) for name, tensor in whole.items())

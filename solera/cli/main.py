@@ -56,7 +56,7 @@ def main() -> None:
     """Errors that users can mend are one line."""
     try:
         app()
-    except (ValueError, OSError, ImportError, InUseError, LostProcessError) as error:
+    except (ValueError, OSError, ImportError, ArithmeticError, InUseError, LostProcessError) as error:
         if os.environ.get("SOLERA_TRACEBACK"):
             raise
         print(f"solera: {error}", file=sys.stderr)

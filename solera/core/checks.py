@@ -1,8 +1,12 @@
 """Checks of what users pass in: the thing, the value and the remedy in one sentence."""
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
+
+from solera.core.errors import DivergedError
 
 
 def require_positive(name: str, value: float) -> None:
@@ -35,6 +39,13 @@ def require_finite(name: str, values: Tensor, index: Int[Tensor, " B"] | None = 
     place, where = _place(~values.isfinite(), index)
     value = values[place].item()
     raise ValueError(f"{name} hold {value} {where}: drop or impute such rows before you pass them")
+
+
+def require_finite_weights(weights: Mapping[str, Tensor], what: str, remedy: str) -> None:
+    """For networks that are kept: one that holds a NaN or an infinity answers with nothing else."""
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise DivergedError(f"{what}: {name} is not finite: {remedy}")
 
 
 def require_labels(name: str, labels: Tensor, classes: int, index: Int[Tensor, " B"] | None = None) -> None:

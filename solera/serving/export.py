@@ -219,12 +219,12 @@ def metadata(student: Student, inputs: Sequence[Input], outputs: Sequence[str]) 
 
 
 def _away(got: Any, want: Tensor) -> float:
-    """The largest |graph − PyTorch|/max(1, |PyTorch|); a NaN on one side alone is an infinite one."""
+    """The largest |graph − PyTorch|/max(1, |PyTorch|); a NaN is an infinite one, on both sides, too."""
     want, got = want.double(), torch.as_tensor(got).double()
     if want.shape != got.shape:
         return torch.inf
     away = (got - want).abs() / want.abs().clamp(min=1)
-    return float(torch.where((got == want) | (got.isnan() & want.isnan()), 0.0, away).nan_to_num(torch.inf).max())
+    return float(torch.where(got == want, 0.0, away).nan_to_num(torch.inf).max())
 
 
 def _errors(run: Run, answers: Answers, parts: Sequence[list[Tensor]]) -> dict[str, float]:

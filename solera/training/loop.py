@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from solera.core.checks import require_finite_weights
 from solera.core.disk import fingerprint
 from solera.core.errors import DivergedError
 from solera.core.fused import compiled
@@ -73,7 +74,7 @@ def train(
 
     def save() -> None:
         nonlocal saved
-        require_finite_weights(network, title)
+        require_finite_weights(network.state_dict(), title, REMEDY)
         if file and fabric.is_global_zero:
             checkpoint.save(file, run, state, network, best, average, optimizer)
         saved = time.monotonic()
@@ -134,13 +135,6 @@ def train(
         network.load_state_dict(best or average)
     fabric.barrier()
     return network.eval()
-
-
-def require_finite_weights(network: nn.Module, title: str) -> None:
-    """Refuses a network that answers with nothing but NaN."""
-    for name, tensor in network.state_dict().items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise DivergedError(f"{title}: {name} is not finite any more: {REMEDY}")
 
 
 REMEDY = "lower the learning rate, set Training(clip=1.0), or look for extreme values among inputs and targets"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import solera.methods
 import solera.nn
-from solera.core.checks import require_finite
+from solera.core.checks import require_finite, require_finite_weights
 from solera.core.disk import fingerprint, read_manifest, require_checksum, tensor_bytes, write_bytes, write_manifest
 from solera.data import as_inputs, map_tensors, tensors_in
 from solera.distributions.base import Prediction, SecondOrder
@@ -128,6 +128,9 @@ class Student(nn.Module):
         path = Path(path)
         require_own_folder(path)
         tensors = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
+        require_finite_weights(
+            tensors, f"the student is not saved to {path}", "train it again, at a lower learning rate"
+        )
         weights, checksum = tensor_bytes(tensors, {"format": "pt"})
         content = {
             "solera": version("solera"),

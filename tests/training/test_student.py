@@ -10,9 +10,10 @@ from torch import nn
 
 from solera import Student
 from solera.core.disk import read_manifest, write_manifest
-from solera.core.errors import DamagedFileError
+from solera.core.errors import DamagedFileError, DivergedError
 from solera.methods import BatchEnsemble, EnD, EnD2, Hydra, LatentBE, NormalWishart, ProxyDirichlet
 from solera.nn import MLP, VGG, ConvNet, ResNet, WideResNet, branch, grow
+from solera.serving import export
 from solera.training.card import Input, Notes, Preprocessing
 from solera.training.student import KIND, VERSION
 
@@ -229,3 +230,14 @@ def test_a_save_killed_at_any_moment_can_be_repeated(tmp_path, monkeypatch):
                 student.save(folder)
         student.save(folder)
         assert Student.load(folder).fingerprint == student.fingerprint
+
+
+def test_a_student_of_nan_is_neither_saved_nor_exported(tmp_path):
+    student = Student(MLP(4, 3, (8,)), EnD())
+    with torch.no_grad():
+        next(student.model.parameters())[0, 0] = float("nan")
+    with pytest.raises(DivergedError, match=r"the student is not saved to .*: .* is not finite: train it again"):
+        student.save(tmp_path / "student")
+    assert not (tmp_path / "student").exists()
+    with pytest.raises(ValueError, match="was not written: the graph differs from PyTorch"):
+        export(student, tmp_path / "student.onnx", torch.randn(4, 4))
