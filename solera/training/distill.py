@@ -18,6 +18,7 @@ from solera.teachers.base import Teacher
 from solera.training.card import Notes, Preprocessing
 from solera.training.loop import Watch, train
 from solera.training.settings import Training
+from solera.training.size import fitted_method
 from solera.training.student import Student
 
 DEFAULTS = Training()
@@ -38,7 +39,8 @@ def distill(
     """Trains `model` to stand in for `teacher` and returns it ready to serve.
 
     A `perturbation` moves every batch's inputs to where the live teacher's members differ, and asks them there.
-    `validation` batches pick the best epoch (and stop early, with `training.patience`). `watch(epoch, network)` is
+    `validation` batches pick the best epoch (and stop early, with `training.patience`), and the size of the student's
+    uncertainty is fitted on them (`solera.calibration.calibrate` does that later, too). `watch(epoch, network)` is
     called after every epoch, with the network as it is in training: subnetworks, heads. With a `folder` the run can be
     killed at any moment: the same call goes on from there and ends in the same bits.
     """
@@ -78,9 +80,10 @@ def distill(
         identity=repr((teacher.fingerprints, method, *([] if perturbation is None else [perturbation]))),
         title=f"distil {type(method).__name__}",
     )
+    served = method.finalize(student).eval()
     return Student(
-        method.finalize(student).eval(),
-        method,
+        served,
+        fitted_method(served, method, teacher, validation),
         getattr(teacher, "labels", None),
         Preprocessing.of(first.inputs),
         Notes(teachers=teacher.fingerprints),

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from solera.distributions.matching import SMALLEST_SPREAD
 from solera.methods import end2_loss, end_loss, proxy_dirichlet_loss, proxy_precision
-from solera.methods.proxy_dirichlet import SMALLEST_SPREAD
 from tests import referee
 
 LEVELS = [-30.0, -5.0, 0.0, 5.0, 15.0, 20.0, 40.0]
