@@ -23,6 +23,15 @@ def require_finite(name: str, values: Tensor) -> None:
         raise ValueError(f"{name} hold {value} at {position}: drop or impute such rows before you pass them")
 
 
+def require_finite_loss(loss: Tensor, logits: Tensor, remedy: str) -> Tensor:
+    """The loss, if all of it is finite; otherwise names the first element that is not, and its largest logit."""
+    if not loss.isfinite().all():
+        position = (~loss.isfinite()).nonzero()[0].tolist()
+        largest = logits.detach().amax(-1)[tuple(position)].item()
+        raise ValueError(f"the loss is {loss[tuple(position)].item()} at {position}, largest logit {largest}: {remedy}")
+    return loss
+
+
 def require_labels(name: str, labels: Tensor, classes: int) -> None:
     """For class labels: whole numbers from 0 to K − 1."""
     if labels.is_floating_point():

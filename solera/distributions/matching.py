@@ -28,7 +28,8 @@ def _shares(targets: Targets) -> tuple[Float[Tensor, "N V"], Float[Tensor, "N V"
     else:
         mean = mass = targets.mean
     smallest = torch.finfo(torch.float32).tiny  # of a class without any: its mass, 0, is what counts
-    return mean.double().flatten(0, -2).clamp(min=smallest), mass.double().flatten(0, -2)
+    mean, mass = (shares.double().reshape(-1, shares.shape[-1]) for shares in (mean, mass))
+    return mean.clamp(min=smallest), mass
 
 
 def _information(mean: Tensor, mass: Tensor, precision: Float[Tensor, "N 1"]) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from solera.core.checks import require_fraction, require_positive
+from solera.core.checks import require_finite_loss, require_fraction, require_positive
 from solera.core.fused import fused, row_sum
 from solera.core.schedule import linear
 from solera.core.special import digamma_remainder, lgamma_remainder, logarithm_remainder
@@ -71,7 +71,9 @@ def end2_loss(
     """T²·(−mean_m ln Dir(p̃_m | e^{z/T})), p̃_m the member's softmax(z_m/T) smoothed by γ; eq. 8 with its 1/M."""
     require_positive("temperature", temperature)
     log_mean = smoothed_log_mean(members / temperature, smoothing, weights)
-    return temperature**2 * fused(_negative_log_likelihood, logits / temperature, log_mean)
+    loss = temperature**2 * fused(_negative_log_likelihood, logits / temperature, log_mean)
+    remedy = "beyond 88·T e^{z/T} overflows float32; lower the learning rate, and keep smoothing above 0"
+    return require_finite_loss(loss, logits, remedy)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from solera.core.checks import require_finite_loss
 from solera.core.fused import fused, row_sum
 from solera.core.special import digamma_remainder, lgamma_remainder, logarithm_remainder, trigamma_tail
 from solera.distributions.base import Targets
@@ -101,8 +102,10 @@ def sparse_proxy_loss(
 def _loss(logits: Tensor, targets: Targets, match: Match, as_released: bool) -> Float[Tensor, "*batch"]:
     divisor = matched_precision(targets, match, logits.shape[-1]) + (logits.shape[-1] if as_released else 0)
     if isinstance(targets, TopK):
-        return sparse_proxy_loss(logits, targets, divisor)
-    return dense_proxy_loss(logits, targets.mean, divisor)
+        loss = sparse_proxy_loss(logits, targets, divisor)
+    else:
+        loss = dense_proxy_loss(logits, targets.mean, divisor)
+    return require_finite_loss(loss, logits, "beyond 88 e^z overflows float32; lower the learning rate")
 
 
 def proxy_dirichlet_loss(

@@ -38,6 +38,11 @@ class HeldOut:
 def _rows(network: nn.Module, teacher: Teacher, batch: Batch) -> list[Tensor]:
     """The columns of HeldOut, of the elements of a batch that count."""
     output, said = network(batch.inputs), teacher(batch)
+    if not output.isfinite().all():
+        raise ValueError(
+            f"the student answers {float(output[~output.isfinite()][0])} for a held-out input: its training diverged; "
+            "lower the learning rate"
+        )
     counts = torch.ones_like(said.total, dtype=torch.bool) if batch.weight is None else batch.weight > 0
     labelled, target = torch.zeros_like(counts), torch.zeros_like(counts, dtype=torch.long)
     if batch.target is not None:
