@@ -13,7 +13,7 @@ from solera.distributions.base import SecondOrder
 from solera.distributions.categorical import Categorical
 
 _WIDE = 0.5  # of an interval of ln α: a narrower one is integrated over, by Gauss's rule of three points
-_GAUSS = ((0.5, 4 / 9), (0.5 - math.sqrt(0.15), 5 / 18), (0.5 + math.sqrt(0.15), 5 / 18))
+_GAUSS = ((0.5 - math.sqrt(0.15), 0.5, 0.5 + math.sqrt(0.15)), (5 / 18, 4 / 9, 5 / 18))  # places, shares
 
 
 def _divergence_part(b: Tensor, a: Tensor) -> Tensor:
@@ -59,8 +59,9 @@ def _mutual_information(away: Tensor, odds: Tensor, log_precision: Tensor) -> Te
     size = odds.sum(-1, dtype=torch.float64)
     width = size.log1p()  # ln α₀ − ln α_t
     log_top = log_precision - width
-    (large_top, small_top), (_, small_whole) = _excess(log_top), _excess(log_precision)
-    near = width * sum(share * _slope(log_precision - place * width) for place, share in _GAUSS)
+    (large_top, _), (small_top, small_whole) = (x.unbind() for x in _excess(torch.stack([log_top, log_precision])))
+    places, shares = (width.new_tensor(numbers) for numbers in _GAUSS)
+    near = width * (shares * _slope(log_precision.unsqueeze(-1) - places * width.unsqueeze(-1))).sum(-1)
     far = torch.where(log_precision <= 0, width, large_top) + (small_top - small_whole)
     start = log_top.to(away.dtype).unsqueeze(-1)
     large, small = _excess(start + away)
@@ -133,6 +134,10 @@ class Dirichlet(SecondOrder):
     @property
     def knowledge(self) -> Float[Tensor, "*batch"]:
         """I[y, π] = Σ_k (α_k/α₀)·g(α_k) − g(α₀) with g(a) = ψ(a + 1) − ln a."""
+        return self._information
+
+    @cached_property
+    def _information(self) -> Float[Tensor, "*batch"]:
         top, likeliest = self.logits.max(-1, keepdim=True)
         away = (self.logits - top).clamp(min=torch.finfo(self.logits.dtype).min)  # −∞, a class ruled out, times 0
         odds = away.exp().scatter(-1, likeliest, 0.0)

@@ -165,7 +165,7 @@ def test_labels_calibrate_the_mean_and_leave_the_precision(capsys):
     x = logits_of(2000)
     y = torch.distributions.Categorical(probs=(x / 2).exp() + 0.5).sample()
     student = Student(nn.Identity(), ProxyDirichlet(precision_slope=0.8, precision_shift=0.1))
-    batches = Batches(x, y, auxiliary=logits_of(100), batch_size=500)
+    batches = Batches(x, y, auxiliary=logits_of(1500), batch_size=500)
     method = calibrate(student, Drawn(1.0, 0.0), batches, to="labels").method
     assert method.mean_temperature == pytest.approx(2, rel=0.25)
     assert method.mean_offset == pytest.approx(0.5, abs=0.4)
