@@ -117,6 +117,14 @@ def dirichlet(concentration):
     return {"precision": whole, "total": total, "data": data, **rest}
 
 
+def mapped(z, temperature=1, offset=0, slope=1, shift=0):
+    """Every measure of the Dirichlet of mean ∝ e^{z/T} + d and precision e^{a·lse(z) + b}."""
+    powers = [exp(x / mp.mpf(temperature)) + offset for x in z]
+    size, whole = mp.fsum(powers), mp.fsum(exp(x) for x in z)
+    precision = exp(slope * log(whole) + shift)
+    return dirichlet([p / size * precision for p in powers])
+
+
 def dirichlet_kl(first, second):
     """KL[Dir(α) ‖ Dir(β)]."""
     pairs = Counter(zip(first, second, strict=True))

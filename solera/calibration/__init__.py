@@ -1,5 +1,16 @@
 """Calibration after training, on held-out data."""
 
+from solera.calibration.second_order import Kept, calibrate, kept
+from solera.calibration.smoothing import Smoothing, fit_smoothing
 from solera.calibration.temperature import calibrated_ece, calibrated_nll, fit_temperature
 
-__all__ = ["calibrated_ece", "calibrated_nll", "fit_temperature"]
+__all__ = [
+    "Kept",
+    "Smoothing",
+    "calibrate",
+    "calibrated_ece",
+    "calibrated_nll",
+    "fit_smoothing",
+    "fit_temperature",
+    "kept",
+]

@@ -48,6 +48,16 @@ def require_finite_weights(weights: Mapping[str, Tensor], what: str, remedy: str
             raise DivergedError(f"{what}: {name} is not finite: {remedy}")
 
 
+def require_finite_loss(loss: Tensor, logits: Tensor, remedy: str) -> Tensor:
+    """The loss, if all of it is finite; otherwise names the first element that is not, and its largest logit."""
+    if not loss.isfinite().all():
+        position = (~loss.isfinite()).nonzero()[0].tolist()
+        largest = logits.detach().amax(-1)[tuple(position)].item()
+        value = loss[tuple(position)].item()
+        raise DivergedError(f"the loss is {value} at {position}, where the largest logit is {largest:.4g}: {remedy}")
+    return loss
+
+
 def require_labels(name: str, labels: Tensor, classes: int, index: Int[Tensor, " B"] | None = None) -> None:
     """For class labels: whole numbers from 0 to K − 1."""
     if labels.is_floating_point():

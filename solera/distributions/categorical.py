@@ -52,6 +52,13 @@ class Categorical(Prediction):
         return cls(output)
 
     @property
+    def log_sum(self) -> Float[Tensor, "*batch"]:
+        """ln Σ_k e^{z_k}, in float64: what a precision is made of must not be rounded at the size of a logit."""
+        top = self.logits.amax(-1, keepdim=True)
+        size = (self.logits - top).exp().sum(-1, dtype=torch.float64)
+        return top.squeeze(-1).double() + size.log()
+
+    @property
     def log_probs(self) -> Float[Tensor, "*batch K"]:
         """ln softmax(z), normalised in float64 where the classes are many."""
         log_probs = self.logits.log_softmax(-1)

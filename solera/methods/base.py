@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from solera.core.checks import require_positive
@@ -90,6 +90,20 @@ class Method(ABC):
     @abstractmethod
     def predict(self, output: Tensor) -> Prediction:
         """What a raw output of the student means."""
+
+    def fitted(
+        self,
+        output: Float[Tensor, "N outputs"],
+        total: Float[Tensor, " N"],
+        knowledge: Float[Tensor, " N"],
+        auxiliary: Bool[Tensor, " N"] | None = None,
+    ) -> "Method":
+        """This method, predicting uncertainty of the ensemble's size; default: as it is.
+
+        `output` is what the served network says of held-out inputs, `total` and `knowledge` are the ensemble's there.
+        Auxiliary inputs count as much as all familiar ones.
+        """
+        return self
 
     def predict_in_training(self, output: Tensor) -> Prediction:
         """What an output of the network in training means, if `finalize` makes another of it; default: `predict`."""

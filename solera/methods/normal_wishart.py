@@ -1,18 +1,20 @@
 """EnD² for real targets: maximum likelihood of the members under a Normal-Wishart (Regression Prior Networks, 2020)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from solera.core.checks import require_positive
 from solera.core.schedule import linear
 from solera.distributions import normal_wishart as second_order
 from solera.distributions.base import Targets
 from solera.distributions.families import Family
 from solera.distributions.gaussian import Gaussian
+from solera.distributions.sizing import fit_factor, fit_line
 from solera.methods.base import Method, require_family
 from solera.nn.units import begin_at
 
@@ -73,13 +75,20 @@ class NormalWishart(Method):
 
     Members are much surer than an untrained student (ln σ² = ln κ = 0): its first gradients would be of the size of
     e^{ln σ² − ln σ²_m}, and Adam recalls them for a thousand steps. So its last layer begins at the likeliest constant.
+
+    Fitted on held-out inputs it predicts ln σ² + c with c = `variance_shift` (to the ensemble's data uncertainty) and
+    ln κ' = a·ln κ + b with a = `belief_slope`, b = `belief_shift` (to its knowledge).
     """
 
     family: ClassVar[Family] = "gaussian"
     initial_temperature: float = 10.0
+    variance_shift: float = 0.0
+    belief_slope: float = 1.0
+    belief_shift: float = 0.0
 
     def __post_init__(self) -> None:
         _require_temperature("initial_temperature", self.initial_temperature)
+        require_positive("belief_slope", self.belief_slope)
 
     def temperature(self, progress: float) -> float:
         """T at this point of the training."""
@@ -105,4 +114,23 @@ class NormalWishart(Method):
         return normal_wishart_loss(output, members.location, members.log_variance, temperature, targets.weights)
 
     def predict(self, output: Tensor) -> second_order.NormalWishart:
-        return second_order.NormalWishart.from_output(output)
+        said = second_order.NormalWishart.from_output(output)
+        if (self.variance_shift, self.belief_slope, self.belief_shift) == (0.0, 1.0, 0.0):
+            return said
+        belief = (self.belief_slope * said.belief.log() + self.belief_shift).exp()
+        log_variance = said.log_variance + self.variance_shift
+        return second_order.NormalWishart(said.location, log_variance, belief, said.freedom)
+
+    def fitted(
+        self,
+        output: Float[Tensor, "N outputs"],
+        total: Float[Tensor, " N"],
+        knowledge: Float[Tensor, " N"],
+        auxiliary: Bool[Tensor, " N"] | None = None,
+    ) -> "NormalWishart":
+        said, data = second_order.NormalWishart.from_output(output.double()), total.double() - knowledge.double()
+        lift = fit_factor(said.data, data, auxiliary)
+        slope, shift = fit_line(
+            lambda log_belief: said.data * (lift - log_belief).exp(), said.belief.log(), knowledge, auxiliary
+        )
+        return replace(self, variance_shift=lift, belief_slope=slope, belief_shift=shift)

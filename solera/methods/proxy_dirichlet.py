@@ -1,32 +1,23 @@
 """Proxy-Dirichlet EnD²: reverse KL to a Dirichlet fitted to the members (Ryabinin et al., 2021)."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from solera.core.checks import require_finite_loss
 from solera.core.fused import fused, row_sum
 from solera.core.special import digamma_remainder, lgamma_remainder, logarithm_remainder, trigamma_tail
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.dirichlet import Dirichlet
+from solera.distributions.matching import Match, matched_precision, require_match
 from solera.distributions.mixture import Mixture
+from solera.distributions.sizing import fit_precision, mapped, require_map
 from solera.distributions.summary import TopK
 from solera.methods.base import Method
-
-Match = Literal["rmi", "epkl"]
-
-SMALLEST_SPREAD = 1e-8  # nats: members closer than this count as this far apart, which caps the precision
-
-
-def _precision(targets: Targets, match: Match, classes: int) -> Float[Tensor, "*batch"]:
-    if match not in ("rmi", "epkl"):
-        raise ValueError(f"match must be 'rmi' or 'epkl', got {match!r}")
-    spread = 2 * targets.rmi if match == "rmi" else targets.epkl
-    return (classes - 1) / spread.clamp(min=SMALLEST_SPREAD)
 
 
 def proxy_precision(
@@ -34,9 +25,10 @@ def proxy_precision(
 ) -> Float[Tensor, "*batch"]:
     """β̂₀ = (K − 1)/(2·RMI), Stirling's estimate (eq. 16), or (K − 1)/EPKL, exact for members drawn from a Dirichlet.
 
-    Never above (K − 1)·10⁸: identical members have no spread at all.
+    By "mi" the β₀ of which Dir(β₀·p̄) has the members' mutual information. Never above (K − 1)·10⁸: identical members
+    have no spread at all.
     """
-    return _precision(Mixture(Categorical(members), weights), match, members.shape[-1])
+    return matched_precision(Mixture(Categorical(members), weights), match, members.shape[-1])
 
 
 def _reverse_kl(z: Tensor, mean: Tensor, divisor: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,10 +100,12 @@ def sparse_proxy_loss(
 
 
 def _loss(logits: Tensor, targets: Targets, match: Match, as_released: bool) -> Float[Tensor, "*batch"]:
-    divisor = _precision(targets, match, logits.shape[-1]) + (logits.shape[-1] if as_released else 0)
+    divisor = matched_precision(targets, match, logits.shape[-1]) + (logits.shape[-1] if as_released else 0)
     if isinstance(targets, TopK):
-        return sparse_proxy_loss(logits, targets, divisor)
-    return dense_proxy_loss(logits, targets.mean, divisor)
+        loss = sparse_proxy_loss(logits, targets, divisor)
+    else:
+        loss = dense_proxy_loss(logits, targets.mean, divisor)
+    return require_finite_loss(loss, logits, "beyond 88 e^z overflows float32; lower the learning rate")
 
 
 def proxy_dirichlet_loss(
@@ -128,17 +122,47 @@ def proxy_dirichlet_loss(
 
 @dataclass(frozen=True)
 class ProxyDirichlet(Method):
-    """Keeps the whole decomposition, from two classes to tens of thousands."""
+    """Keeps the whole decomposition, from two classes to tens of thousands.
+
+    The loss is least where e^z = β̂, so Dir(e^z) stands in for the ensemble: its mean softmax(z) is the ensemble's p̄,
+    its precision α₀ is Σ e^z. The one of e^z + 1 belongs to the training; `as_published` predicts with it as well.
+
+    Fitted on held-out inputs, mean ∝ e^{z/T} + d with T = `mean_temperature`, d = `mean_offset` (to labels), and
+    α₀ = e^{a·lse(z) + b} with a = `precision_slope`, b = `precision_shift` (to the ensemble's knowledge).
+    """
 
     match: Match = "rmi"
     as_released: bool = False
+    as_published: bool = False
+    mean_temperature: float = 1.0
+    mean_offset: float = 0.0
+    precision_slope: float = 1.0
+    precision_shift: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.match not in ("rmi", "epkl"):
-            raise ValueError(f"match must be 'rmi' or 'epkl', got {self.match!r}")
+        require_match(self.match)
+        require_map(self.mean_temperature, self.mean_offset, self.precision_slope, self.precision_shift)
+        if self.as_published and self._map != (1.0, 0.0, 1.0, 0.0):
+            raise ValueError(f"as_published predicts with e^z + 1, not with the map {self._map}: drop one of them")
+
+    @property
+    def _map(self) -> tuple[float, float, float, float]:
+        return self.mean_temperature, self.mean_offset, self.precision_slope, self.precision_shift
 
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
         return _loss(output, targets, self.match, self.as_released)
 
     def predict(self, output: Tensor) -> Dirichlet:
-        return Dirichlet.from_logits(output, offset=1.0)
+        return Dirichlet.from_logits(output, offset=1.0) if self.as_published else mapped(output, *self._map)
+
+    def fitted(
+        self,
+        output: Float[Tensor, "N K"],
+        total: Float[Tensor, " N"],
+        knowledge: Float[Tensor, " N"],
+        auxiliary: Bool[Tensor, " N"] | None = None,
+    ) -> "ProxyDirichlet":
+        if self.as_published:
+            return self
+        slope, shift = fit_precision(output, self.predict(output).logits, knowledge, auxiliary)
+        return replace(self, precision_slope=slope, precision_shift=shift)

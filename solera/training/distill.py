@@ -19,6 +19,7 @@ from solera.training.card import Notes, Preprocessing
 from solera.training.fit import first_of
 from solera.training.loop import Admit, Watch, train
 from solera.training.settings import Training
+from solera.training.size import fitted_method
 from solera.training.student import Student
 
 DEFAULTS = Training()
@@ -42,7 +43,8 @@ def distill(
     `data` are arrays, batches, a `DataLoader` or a data set; targets are needed only where `training.label_weight`
     mixes them in. A `task` says what targets mean, where a guess by their kind of number would be wrong.
     A `perturbation` moves every batch's inputs to where the live teacher's members differ, and asks them there.
-    `validation` data pick the best epoch (and stop early, with `training.patience`). `watch(epoch, network)` is
+    `validation` data pick the best epoch (and stop early, with `training.patience`), and the size of the student's
+    uncertainty is fitted on them (`solera.calibration.calibrate` does that later, too). `watch(epoch, network)` is
     called after every epoch, with the network as it is in training: subnetworks, heads. With a `folder` the run can be
     killed at any moment: the same call goes on from there and ends in the same bits.
     """
@@ -85,9 +87,10 @@ def distill(
         identity=repr((teacher.fingerprints, method, *([] if perturbation is None else [perturbation]), task)),
         title=f"distil {type(method).__name__}",
     )
+    served = method.finalize(student).eval()
     return Student(
-        method.finalize(student).eval(),
-        method,
+        served,
+        fitted_method(served, method, teacher, held, task),
         getattr(teacher, "labels", None) or getattr(batches, "names", None),
         Preprocessing.of(first.inputs, sequences=first.masks is not None),
         Notes(teachers=teacher.fingerprints),

@@ -90,10 +90,13 @@ def train(
         if prepare is not None:
             draw = generator(training.seed, "prepare", state.epoch, state.step, fabric.global_rank)
             batch = prepare(batch, draw)
-        loss = batch.average(objective(call(network, batch.inputs, model), batch, progress))
+        try:
+            loss = batch.average(objective(call(network, batch.inputs, model), batch, progress))
+        except DivergedError as error:
+            raise _diverged(title, str(error), state, optimizer, index) from error
         value = loss.item()
         if not math.isfinite(value):
-            raise _diverged(title, value, state, optimizer, index)
+            raise _diverged(title, f"the loss became {value}", state, optimizer, index)
         together = min(take, steps - state.step + state.step % take)  # batches that share this step
         fabric.backward(loss if together == 1 else loss / together)
         state.step, state.loss = state.step + 1, state.loss + value
@@ -140,11 +143,11 @@ def train(
 REMEDY = "lower the learning rate, set Training(clip=1.0), or look for extreme values among inputs and targets"
 
 
-def _diverged(title: str, value: float, state: State, optimizer: Any, index: Tensor) -> DivergedError:
+def _diverged(title: str, what: str, state: State, optimizer: Any, index: Tensor) -> DivergedError:
     some = ", ".join(map(str, index[:4].tolist())) + (", …" if len(index) > 4 else "")
     rate = optimizer.param_groups[0]["lr"]
     return DivergedError(
-        f"{title}: the loss became {value} in epoch {state.epoch}, step {state.step}, at a learning rate of {rate:.3g} "
+        f"{title}: {what} in epoch {state.epoch}, step {state.step}, at a learning rate of {rate:.3g} "
         f"on the batch of examples {some}: {REMEDY}"
     )
 

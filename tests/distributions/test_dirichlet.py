@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import rel_entr
 
-from solera.distributions import Dirichlet
+from solera.distributions import Categorical, Dirichlet
 from tests import referee
 from tests.distributions.inputs import CONCENTRATIONS, FLOATS, LEVELS, concentration_of, dirichlet_of, quick
 
@@ -83,6 +83,83 @@ def test_measures_of_a_student(level, classes):
     logits[0] = level
     ours = Dirichlet.from_logits(logits)
     check_measures(ours, referee.dirichlet(referee.numbers(ours.concentration)), torch.float32)
+
+
+BEYOND = (-300.0, -100.0, -88.0, *LEVELS, 88.0, 100.0, 300.0)  # e^88 is nearly the largest float32
+MAPS = [(1.0, 0.0), (0.7, 0.3), (1.6, -5.0)]  # of the precision
+
+
+def check_against_mapped(logits, slope, shift):
+    """Relative errors of 3e-5 in float32, also of knowledge; data relative to total. 1e-32 is where odds underflow."""
+    ours = Dirichlet.from_mean(logits, slope * Categorical(logits).log_sum + shift)
+    true = referee.mapped(referee.numbers(logits), 1, 0, mp.mpf(slope), mp.mpf(shift))
+    for name in ("total", "knowledge", "data"):
+        size = abs(true["total" if name == "data" else name])
+        error = abs(mp.mpf(value_of(ours, name).item()) - true[name])
+        assert error <= 3e-5 * size + mp.mpf(10) ** -32, (name, slope, float(true[name]))
+    smallest, largest = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+    for name in ("precision", "epkl", "rmi"):
+        value = value_of(ours, name).item()
+        assert not math.isnan(value)
+        if smallest < true[name] < largest:
+            assert abs(mp.mpf(value) - true[name]) <= 3e-5 * true[name]
+        elif true[name] > largest:
+            assert value == math.inf
+    assert not ours.mean.isnan().any()
+    log_prob = ours.log_prob(torch.tensor(0)).item()
+    exact = referee.numbers(logits)[0] - mp.log(mp.fsum(referee.exp(z) for z in referee.numbers(logits)))
+    assert abs(mp.mpf(log_prob) - exact) <= 1e-6 * (1 + abs(exact))
+
+
+@pytest.mark.parametrize(("slope", "shift"), MAPS)
+@pytest.mark.parametrize("others", [(-4.0, -1.0, 0.25, 1.5), (-30.0,), (0.0,), (20.0,), (100.0,)], ids=str)
+@pytest.mark.parametrize("level", BEYOND)
+@pytest.mark.parametrize("classes", [2, 10])
+def test_measures_of_mean_and_precision(classes, level, others, slope, shift):
+    """As a proxy student predicts: concentrations of e^−300 and e^300, each in a float32."""
+    logits = torch.tensor(np.random.default_rng(1).choice(others, classes), dtype=torch.float32)
+    logits[0] = level
+    check_against_mapped(logits, slope, shift)
+
+
+@pytest.mark.parametrize("level", [-30.0, 5.0, 20.0, 40.0, 100.0])
+@pytest.mark.parametrize("classes", [1000, 40_000])
+def test_measures_of_mean_and_precision_of_many_classes(classes, level):
+    logits = torch.tensor(np.random.default_rng(1).choice([-4.0, -1.0, 0.25, 1.5], classes), dtype=torch.float32)
+    logits[0] = level
+    check_against_mapped(logits, 0.8, 0.2)
+
+
+@pytest.mark.parametrize("level", [5.0, 20.0, 88.0])
+def test_the_entropy_of_mean_and_precision(level):
+    logits = torch.tensor([level, -4.0, 1.5, -60.0])
+    ours = Dirichlet.from_mean(logits, 0.8 * Categorical(logits).log_sum)
+    true = referee.mapped(referee.numbers(logits), 1, 0, mp.mpf(0.8), 0)["entropy"]
+    assert abs(mp.mpf(ours.entropy().item()) - true) <= 1e-5 * abs(true)
+
+
+def test_a_divergence_that_float64_cannot_hold_is_refused():
+    for z in (-800.0, 800.0):
+        with pytest.raises(ValueError, match=r"from 1e-300 to 1e300, got .*: look for a network that diverged"):
+            Dirichlet.from_logits(torch.tensor([z, 0.0]), offset=0.0).entropy()
+
+
+def test_a_class_ruled_out_is_worth_nothing():
+    full, short = torch.tensor([1.0, -torch.inf, 0.5]), torch.tensor([1.0, 0.5])
+    for slope in (0.5, 1.0):
+        with_it, without = (Dirichlet.from_mean(z, slope * Categorical(z).log_sum) for z in (full, short))
+        for name in ("precision", "total", "data", "knowledge"):
+            torch.testing.assert_close(value_of(with_it, name), value_of(without, name))
+    torch.testing.assert_close(with_it.mean, torch.cat([without.mean[:1], torch.zeros(1), without.mean[1:]]))
+
+
+def test_mean_and_precision_are_two_ways_to_say_concentration():
+    concentration = 5 * torch.rand(3, 6, dtype=torch.float64) + 0.1
+    ours = Dirichlet.from_mean(concentration.log(), concentration.sum(-1).log())
+    torch.testing.assert_close(ours.concentration, concentration)
+    for name in ("mean", "precision", "entropy", *MEASURES):
+        torch.testing.assert_close(value_of(ours, name), value_of(Dirichlet(concentration), name))
+    torch.testing.assert_close(ours.kl(Dirichlet(concentration)), torch.zeros(3, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("second", CONCENTRATIONS)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,12 +65,22 @@ def regressor(outputs):
     return MLP.for_inputs(rows(), outputs, (8,), targets=500 + 100 * torch.randn(40, 2))
 
 
+FITTED = ProxyDirichlet(mean_temperature=1.25, precision_slope=0.75, precision_shift=-0.5)
+
 CASES = {
     "EnD": (EnD(), classifier, rows),
     "EnD gaussian": (EnD(family="gaussian"), regressor, rows),
     "EnD tokens": (EnD(), Tagger, tokens),
     "EnD2": (EnD2(), classifier, rows),
     "ProxyDirichlet": (ProxyDirichlet(), classifier, rows),
+    "ProxyDirichlet published": (ProxyDirichlet(as_published=True), classifier, rows),
+    "ProxyDirichlet fitted": (replace(FITTED, mean_offset=0.3), classifier, rows),
+    "EnD2 fitted": (EnD2(mean_temperature=0.5, precision_slope=1.5, precision_shift=2.0), classifier, rows),
+    "NormalWishart fitted": (
+        NormalWishart(variance_shift=0.3, belief_slope=0.8, belief_shift=-0.4),
+        regressor,
+        rows,
+    ),
     "ProxyDirichlet images": (ProxyDirichlet(), lambda k=3: ConvNet((1, 8, 8), k, (4,), 8), images),
     "ProxyDirichlet tokens": (ProxyDirichlet(), Tagger, tokens),
     "ProxyDirichlet two inputs": (
@@ -160,11 +171,15 @@ def exact(method, z):
     values = referee.numbers(z)
     if isinstance(method, EnD):
         return {"total": referee.entropy(referee.softmax(values))}
-    offset = 1 if isinstance(method, ProxyDirichlet) else 0
-    return referee.dirichlet([referee.exp(v) + offset for v in values])
+    if getattr(method, "as_published", False):
+        return referee.dirichlet([referee.exp(v) + 1 for v in values])
+    return referee.mapped(values, method.mean_temperature, 0, method.precision_slope, method.precision_shift)
 
 
-@pytest.mark.parametrize("method", [EnD2(), ProxyDirichlet(), EnD()], ids=lambda m: type(m).__name__)
+METHODS = [EnD2(), ProxyDirichlet(), FITTED, ProxyDirichlet(as_published=True), EnD()]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=["EnD2", "Proxy", "Proxy, fitted", "Proxy, published", "EnD"])
 @pytest.mark.parametrize("classes", [2, 1000])
 def test_the_graph_is_as_exact_as_the_formulas(method, classes, tmp_path):
     """ONNX has no log1p: taken as ln(1 + x), knowledge would be wrong by all of it where the student is sure."""

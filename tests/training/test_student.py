@@ -123,7 +123,12 @@ def test_the_card_says_what_it_is_and_what_it_cannot(tmp_path):
     known().save(tmp_path)
     card = (tmp_path / "README.md").read_text()
     for said in (
-        *("ProxyDirichlet(match='rmi', as_released=False)", "ant, bee, cat", "age in years", "12 hospitals, 2019"),
+        *(
+            "ProxyDirichlet(match='rmi', as_released=False, as_published=False, ",
+            "ant, bee, cat",
+            "age in years",
+            "12 hospitals, 2019",
+        ),
         *("f00d, beef", "| accuracy | 0.91 |", "| knowledge, rejects 5 % | 0.31 |", "an ensemble of 2 models"),
         *("knows nothing of inputs unlike those it was distilled on", known().labels[0], f"torch {torch.__version__}"),
     ):

@@ -1,0 +1,83 @@
+"""The size of a student's uncertainty: what it and its teacher say of held-out inputs, and what is fitted to that."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor, nn
+
+from solera.data import Batch
+from solera.methods.base import Method
+from solera.nn.call import call
+from solera.tasks import Task, task_of
+from solera.teachers.base import Teacher
+
+MOST_NUMBERS = 1 << 21  # of the network's output that are kept in memory; of more, every second row
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What the served network and the teacher say of held-out inputs, one row per element that counts."""
+
+    output: Float[Tensor, "N ..."]
+    total: Float[Tensor, " N"]  # the teacher's
+    knowledge: Float[Tensor, " N"]  # the teacher's
+    labelled: Bool[Tensor, " N"]  # where there is a target
+    target: Shaped[Tensor, "N ..."]  # a harmless 0 where there is none
+
+    @property
+    def auxiliary(self) -> Bool[Tensor, " N"] | None:
+        """Inputs without a target among others that have one; None: all are of one kind."""
+        return ~self.labelled if self.labelled.any() and not self.labelled.all() else None
+
+    def fitted(self, method: Method) -> Method:
+        """The method, predicting uncertainty of the teacher's size on these inputs."""
+        return method.fitted(self.output, self.total, self.knowledge, self.auxiliary)
+
+
+def _rows(network: nn.Module, teacher: Teacher, batch: Batch, task: Task | None) -> list[Tensor]:
+    """The columns of HeldOut, of the elements of a batch that count."""
+    output, said = call(network, batch.inputs), teacher(batch)
+    if not output.isfinite().all():
+        raise ValueError(
+            f"the student answers {float(output[~output.isfinite()][0])} for a held-out input: its training diverged; "
+            "lower the learning rate"
+        )
+    counts = torch.ones_like(said.total, dtype=torch.bool) if batch.weight is None else batch.weight > 0
+    labelled, target = torch.zeros_like(counts), torch.zeros_like(counts, dtype=torch.long)
+    if batch.target is not None:
+        its = task or task_of(batch.target)
+        labelled, target = its.labelled(batch, counts.ndim), its.filled(batch.target)
+    return [column[counts].cpu() for column in (output, said.total, said.knowledge, labelled, target)]
+
+
+@torch.no_grad()
+def ask(network: nn.Module, teacher: Teacher, batches: Iterable[Batch], task: Task | None = None) -> HeldOut:
+    """Asks both about every batch, once."""
+    network.eval()
+    device = next((p.device for p in network.parameters()), torch.device("cpu"))
+    parts: list[list[Tensor]] = []
+    step, numbers = 1, 0
+    for batch in batches:
+        parts.append([column[::step] for column in _rows(network, teacher, batch.to(device), task)])
+        numbers += parts[-1][0].numel()
+        if numbers > MOST_NUMBERS:
+            parts, step = [[column[::2] for column in part] for part in parts], 2 * step
+            numbers = sum(part[0].numel() for part in parts)
+    if not parts:
+        raise ValueError("there is nothing to fit to: held_out holds no batches")
+    return HeldOut(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def fitted_method(
+    network: nn.Module,
+    method: Method,
+    teacher: Teacher,
+    batches: Iterable[Batch] | None,
+    task: Task | None = None,
+) -> Method:
+    """The method with its prediction settings fitted on these batches; as it is without them, or if it has none."""
+    if batches is None or type(method).fitted is Method.fitted:
+        return method
+    return ask(network, teacher, batches, task).fitted(method)
