@@ -18,6 +18,7 @@ from solera.evaluation.content import content, verdicts
 from solera.evaluation.judgement import LEAST
 from solera.evaluation.report import card_numbers
 from solera.methods import EnD
+from solera.metrics import rank_correlation
 from solera.nn import MLP
 from solera.training.card import record
 
@@ -54,7 +55,7 @@ def second(labels, right, confidence, precision):
 class World:
     """Labels, an ensemble of known accuracy that is calibrated, and what it says of an unfamiliar set."""
 
-    def __init__(self, size=4000, accuracy=0.9):
+    def __init__(self, size=2000, accuracy=0.9, unfamiliar=7.0):
         random = generator()
         self.size, self.labels = size, labels_of(size)
         self.other = labels_of(OTHERS)
@@ -62,7 +63,7 @@ class World:
         self.confidence = random.uniform(2 * accuracy - 1, 1, size) if accuracy < 1 else np.full(size, 0.999)
         self.right = random.random(size) < self.confidence
         self.precision = np.exp(random.normal(3, 0.5, size))
-        self.far = np.exp(random.normal(1, 0.5, OTHERS))
+        self.far = unfamiliar * np.exp(random.normal(0, 0.5, OTHERS))
 
     def said(self, right=None, confidence=None, precision=None, far=None):
         """An answer about both sets: the ensemble's, but for what is given."""
@@ -78,7 +79,7 @@ class World:
         test = plain(self.labels, right, confidence)
         return {"test": test, "far": plain(self.other, np.ones(OTHERS, bool), 0.6)}
 
-    def evaluated(self, student, far=True, resamples=100, **others):
+    def evaluated(self, student, far=True, resamples=40, **others):
         models = {"ensemble": self.said(), "student": student, **others}
         unfamiliar = {"far": torch.zeros(OTHERS, 1)} if far else {}
         return evaluate(models, torch.zeros(self.size, 1), self.labels, unfamiliar=unfamiliar, resamples=resamples)
@@ -147,14 +148,14 @@ def test_a_less_accurate_student_is_not_deployed_because_a_single_member_is_over
     rows = result.rows
     assert rows["single, calibrated"]["accuracy"] == rows["single"]["accuracy"]
     assert rows["single, calibrated"]["NLL"] < rows["single"]["NLL"] - 0.1
-    assert rows["single, calibrated"]["ECE"] < 0.03 < rows["single"]["ECE"]
+    assert rows["single, calibrated"]["ECE"] < 0.04 < rows["single"]["ECE"]
     assert any("accuracy −1.70 (−2.2" in s and "surely worse; NLL" in s for s in found.sentences)
 
 
 def test_worse_in_one_thing_and_better_in_another_keeps_the_ensemble():
-    """A baseline that is more accurate, and so over-confident that its NLL is worse: it is no winner, nor the student."""
-    world = World(4000)
-    sure = world.without_knowledge(right=changed(world.right, 88, 20), confidence=0.9999)
+    """A baseline that is more accurate, and so over-confident that its NLL is worse: neither is to be deployed."""
+    world = World()
+    sure = world.without_knowledge(right=changed(world.right, 60, 10), confidence=0.9999)
     found = world.judged(world.said(), baseline=sure)
     assert found.deploy == "ensemble"
     assert "surely worse than baseline in accuracy, though better in NLL" in found.sentences[0]
@@ -163,7 +164,7 @@ def test_worse_in_one_thing_and_better_in_another_keeps_the_ensemble():
 @pytest.fixture(scope="module")
 def impossible():
     """A student that once gave the truth a probability of 0, and is as good as its ensemble everywhere else."""
-    world = World(4000)
+    world = World()
     probabilities = means(world.labels, world.right, world.confidence)
     wrong = int(np.flatnonzero(~world.right)[0])
     probabilities[wrong] = torch.tensor([0.0, 0, 0, 0]).scatter(0, (world.labels[wrong] + 1) % K, 1.0).double()
@@ -212,25 +213,23 @@ def test_an_infinite_nll_is_written_as_what_it_is(impossible, tmp_path):
 
 
 def test_knowledge_the_wrong_way_round_is_lost_however_well_it_tells_the_sets_apart():
-    world = World()
-    turned = np.exp(6 - np.log(world.precision))
-    result = world.evaluated(world.said(precision=turned))
-    own, theirs = ([sets[name]["knowledge"] for name in ("test", "far")] for sets in
-                   (result.columns["student"], result.columns["ensemble"]))  # fmt: skip
-    from solera.metrics import rank_correlation
-
-    assert result.rows["student"]["ρ knowledge"] < 0
+    world = World(400, unfamiliar=1.0)
+    world.confidence[:] = 0.9
+    result = world.evaluated(world.said(precision=400 / world.precision))
+    pooled = [np.concatenate([result.columns[name][part]["knowledge"] for part in ("test", "far")])
+              for name in ("student", "ensemble")]  # fmt: skip
+    assert rank_correlation(*pooled) > 0.5
+    assert result.rows["student"]["ρ knowledge"] < -0.9
     assert result.rows["student"]["ρ knowledge on far"] == pytest.approx(1)
-    assert rank_correlation(np.concatenate([*own, *6 * [own[1]]]), np.concatenate([*theirs, *6 * [theirs[1]]])) > 0.3
     found = verdict(result, "student")
     assert found.states["knowledge"] == "lost"
     assert not found.use_knowledge
-    assert "it ranks the test inputs as the ensemble's does to ρ = −0." in told(found)
+    assert "it ranks the test inputs as the ensemble's does to ρ = −1.00" in told(found)
 
 
 def test_knowledge_that_ranks_an_unfamiliar_set_the_wrong_way_round_is_lost():
     world = World()
-    found = world.judged(world.said(far=np.exp(2 - np.log(world.far))))
+    found = world.judged(world.said(far=50 / world.far))
     assert found.states["knowledge"] == "lost"
     assert "“far” as the ensemble's does to ρ = −1.00" in told(found)
 
@@ -362,14 +361,9 @@ def test_a_verdict_needs_intervals_and_known_models():
 # margins: beyond one of them something is lost, across it unclear; ten times as wide a margin would call both kept
 
 
-def better_by_knowledge(world, points):
-    """Unfamiliar precisions such that the AUROC falls by about so many points."""
-    return np.exp(np.log(world.far) + points)
-
-
 CLASSES = {
     # 3 points of accuracy lost, at the ensemble's calibration
-    "accuracy": lambda w: w.said(right=changed(w.right, 20, 140), confidence=w.confidence - 0.03),
+    "accuracy": lambda w: w.said(right=changed(w.right, 10, 70), confidence=w.confidence - 0.03),
     # 4 points too modest in every answer
     "calibration": lambda w: w.said(confidence=np.maximum(w.confidence - 0.07, 0.3)),
     # the total uncertainty no longer ranks the errors: the confidences of a third are shuffled
@@ -378,10 +372,10 @@ CLASSES = {
     "knowledge": lambda w: w.said(far=w.far * 2),
 }
 ACROSS = {
-    "accuracy": lambda w: w.said(right=changed(w.right, 90, 120)),
+    "accuracy": lambda w: w.said(right=changed(w.right, 40, 50)),
     "calibration": lambda w: w.said(confidence=np.maximum(w.confidence - 0.017, 0.3)),
-    "rejection": lambda w: w.said(confidence=shuffled(w.confidence, 0.06)),
-    "knowledge": lambda w: w.said(far=w.far * 1.25),
+    "rejection": lambda w: w.said(confidence=shuffled(w.confidence, 0.08)),
+    "knowledge": lambda w: w.said(far=w.far * 1.41),
 }
 
 
@@ -426,10 +420,13 @@ def test_across_the_margin_it_is_unclear_and_not_used(what):
     assert not (found.use_knowledge if what == "knowledge" else found.use_rejection if what == "rejection" else False)
 
 
-@pytest.mark.parametrize(("noise", "state"), [(0.3, "kept"), (0.78, "unclear"), (3.0, "lost")])
-@pytest.mark.parametrize("where", ["test", "far"])
-def test_ranks_are_judged_by_the_bad_end_of_their_interval(noise, state, where):
-    world = World(500)
+@pytest.mark.parametrize(
+    ("where", "noise", "state"),
+    [("test", 0.3, "kept"), ("test", 1.05, "unclear"), ("test", 3.0, "lost"),
+     ("far", 0.3, "kept"), ("far", 0.8, "unclear"), ("far", 3.0, "lost")],
+)  # fmt: skip
+def test_ranks_are_judged_by_the_bad_end_of_their_interval(where, noise, state):
+    world = World(500, unfamiliar=2.5)
     random = generator(5)
     given = world.precision if where == "test" else world.far
     noisy = np.exp(np.log(given) + noise * random.normal(size=len(given)))
@@ -437,8 +434,7 @@ def test_ranks_are_judged_by_the_bad_end_of_their_interval(noise, state, where):
     metric = "ρ knowledge" if where == "test" else "ρ knowledge on far"
     found = result.interval("student", metric)
     assert {"kept": found.low >= 0.5, "unclear": found.low < 0.5 < found.value, "lost": found.high < 0.5}[state]
-    judged = verdict(result, "student").states["knowledge"]
-    assert judged == state or (state == "kept" and judged == "unclear")
+    assert verdict(result, "student").states["knowledge"] == state
 
 
 def test_over_confidence_is_a_fault_from_five_points_on():
@@ -446,7 +442,9 @@ def test_over_confidence_is_a_fault_from_five_points_on():
     found = world.judged(world.said(confidence=np.minimum(world.confidence + 0.12, 0.9999)))
     assert any("The student is over-confident; the ensemble is not." in s for s in found.sentences)
     assert found.deploy == "ensemble"
-    assert "over-confident" not in told(world.judged(world.said(confidence=np.minimum(world.confidence + 0.02, 0.9999))))
+    assert "over-confident" not in told(
+        world.judged(world.said(confidence=np.minimum(world.confidence + 0.02, 0.9999)))
+    )
 
 
 def test_bootstrap_intervals_of_few_examples_are_not_believed():
@@ -474,7 +472,7 @@ def test_a_small_unfamiliar_set_does_not_prove_knowledge():
 # continuous targets
 
 
-def forecasts(size=3000, members=5, seed=0):
+def forecasts(size=1500, members=5, seed=0):
     random = torch.Generator().manual_seed(seed)
     scale = torch.rand(size, 1, 1, generator=random) + 0.2
     centre = 3 * torch.randn(size, 1, 1, generator=random)
@@ -482,13 +480,13 @@ def forecasts(size=3000, members=5, seed=0):
     return Mixture(Gaussian(each, (0.5 * scale).log().mul(2).expand_as(each).clone())), random
 
 
-def forecast_verdict(student, single=None, size=3000):
+def forecast_verdict(student, single=None, size=1500):
     said, random = forecasts(size)
     other = Mixture(Gaussian(said.members.mean[:OTHERS] * 4, said.members.log_variance[:OTHERS]))
     y = said.mean.squeeze(1) + said.total.sqrt() * torch.randn(size, generator=random)
     models = {"ensemble": {"test": said, "far": other}, "student": {"test": student(said), "far": student(other)}}
     models |= {} if single is None else {"single": {"test": single(said)}}
-    result = evaluate(models, torch.zeros(size, 1), y, unfamiliar={"far": torch.zeros(OTHERS, 1)}, resamples=100)
+    result = evaluate(models, torch.zeros(size, 1), y, unfamiliar={"far": torch.zeros(OTHERS, 1)}, resamples=40)
     return result, verdicts(result)[0]
 
 
