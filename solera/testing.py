@@ -1,11 +1,13 @@
-"""The contract, executable: what every method, distribution and teacher must do. For plug-in authors too."""
+"""The contract, executable: what every method, distribution, task and teacher must do. For plug-in authors too."""
 
 import copy
+import json
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +18,8 @@ from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
 from solera.distributions.normal_wishart import NormalWishart
 from solera.methods.base import Method
+from solera.tasks import Columns, Task, entry_of, task_named
+from solera.tasks.infer import TASKS
 from solera.teachers.base import Teacher
 from solera.teachers.ensemble import Ensemble
 from solera.training.distill import distill
@@ -163,6 +167,82 @@ def check_distribution(distribution: SecondOrder) -> None:
     torch.testing.assert_close(found["total"], found["data"] + found["knowledge"], rtol=1e-4, atol=1e-5)
     if not real:
         torch.testing.assert_close(distribution.epkl, found["knowledge"] + found["rmi"], rtol=1e-4, atol=1e-5)
+
+
+def check_task(task: Task, batch: Batch, size: int, seed: int = 0) -> None:
+    """What is read, checked, learned, measured, drawn and shown of a target, on a labelled batch of any batch axes.
+
+    `size` is the number of classes or target dimensions.
+    """
+    assert batch.target is not None, "pass a batch with targets"
+    torch.manual_seed(seed)
+    read = task.batch((batch.inputs, batch.target), batch.index)
+    assert torch.equal(read.index, batch.index), "a batch keeps the index of its examples"
+    task.check(batch, size)
+    family = family_named(task.family)
+    axes = batch.target.shape if batch.weight is None else batch.weight.shape
+    shape = tuple(axes[: 1 if task.family == "gaussian" and batch.weight is None else len(axes)])
+    output = torch.randn(*shape, family.outputs(size), requires_grad=True)
+    _check_label_loss(task, batch, output)
+    members: Any = family.from_output(torch.randn(*shape, 3, family.outputs(size)))
+    said = Mixture(members)
+    columns = _check_columns(task, said, batch, shape)
+    _check_scores(task, columns)
+    _check_shown(task, said, batch, columns)
+    mask = task.mask(replace(batch, weight=torch.zeros(shape)), shape)
+    assert mask.shape == shape, "one truth value per element"
+    assert not mask.any(), "an element of weight 0 does not count"
+    if task.name in TASKS:
+        again = task_named(**json.loads(json.dumps(entry_of(task))))
+        assert again == task, "a task is its settings: it must survive being saved"
+
+
+def _check_label_loss(task: Task, batch: Batch, output: Tensor) -> None:
+    loss = task.label_loss(nn.Identity(), task.of_member(output), batch)
+    assert loss.shape == output.shape[:-1], f"one loss per element, not {tuple(loss.shape)}"
+    (gradient,) = torch.autograd.grad(loss.sum(), output)
+    assert gradient.isfinite().all(), "the gradient of the label loss must be finite"
+    better = task.label_loss(nn.Identity(), task.of_member(output - 0.01 * gradient), batch)
+    assert better.sum() < loss.sum(), "a step down the gradient must lower the label loss"
+
+
+def _check_columns(task: Task, said: Mixture, batch: Batch, shape: tuple[int, ...]) -> Columns:
+    """The columns of the elements that count, as evaluation keeps them."""
+    found = task.columns(said, batch) | task.compare(said, said)
+    bare = task.columns(said, replace(batch, target=None))
+    assert set(bare) < set(found), "without targets there is less to say"
+    assert {"total", "data", "knowledge"} <= set(bare), "uncertainties are always among the columns"
+    mask = task.mask(batch, shape).numpy()
+    arrays = {name: np.asarray(column) for name, column in found.items()}
+    for name, column in arrays.items():
+        assert column.shape[: len(shape)] == shape, f"column {name} has one entry per element"
+    return {name: column[mask] for name, column in arrays.items()}
+
+
+def _check_scores(task: Task, columns: Columns) -> None:
+    names = {score.name for score in task.table}
+    scores, likeness = task.scores(columns), task.likeness(columns)
+    assert set(scores) | set(likeness) <= names, "every score is explained in the task's table"
+    assert {margin.score for margin in task.margins} <= set(scores), "a margin belongs to a score"
+    assert set(task.shifted) <= set(scores), "shifted sets get scores that there are"
+    order = np.random.default_rng(0).permutation(len(columns["total"]))
+    mixed = task.scores({name: column[order] for name, column in columns.items()})
+    for name, value in scores.items():
+        torch.testing.assert_close(mixed[name], value, equal_nan=True, msg=f"{name} must not depend on the order")
+    assert task.error(columns).shape == columns["total"].shape, "one error per element"
+    assert isinstance(task.overconfident(columns), bool), "over-confident or not"
+
+
+def _check_shown(task: Task, said: Mixture, batch: Batch, columns: Columns) -> None:
+    assert batch.target is not None
+    target = batch.target.reshape(len(columns["total"]), -1).squeeze(-1).numpy()
+    for figure in task.figures(columns, target):
+        extra = 1 if figure.kind == "bars" else 0
+        assert len(figure.x) == len(figure.y) + extra, f"figure {figure.name} needs as many x as y (bars: edges)"
+    answers = task.answers(said, None)
+    assert len(answers) == len(batch), "one answer per example"
+    assert all(set(answer) <= {"top", "mean", "low", "high", "tokens"} for answer in answers), "what a report can show"
+    task.label(batch.target[0].numpy(), None)
 
 
 def check_teacher(teacher: Teacher, batch: Batch) -> None:

@@ -1,5 +1,6 @@
 """Small real things that several tests need."""
 
+import numpy as np
 import torch
 
 from solera import Batches, Ensemble
@@ -16,3 +17,8 @@ def small_batches(
 ) -> Batches:
     torch.manual_seed(seed)
     return Batches(torch.randn(examples, inputs), torch.randint(classes, (examples,)), batch_size=batch_size)
+
+
+def as_columns(found):
+    """What a task says of a prediction, as arrays."""
+    return {name: np.asarray(column) for name, column in found.items()}

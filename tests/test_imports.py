@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1] / "solera"
 
 # a folder may import what stands below it, and siblings on its own line may not import each other
@@ -36,6 +38,10 @@ OPTIONAL = {
     "pyarrow",
     "pandas",
     "fastapi",
+    "plotly",
+    "jinja2",
+    "datasets",
+    "scipy",
 }
 
 
@@ -78,9 +84,26 @@ def test_importing_solera_loads_no_optional_package():
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     loaded = {m.split(".")[0] for m in modules}
     assert "torch" in loaded
-    assert not loaded & (OPTIONAL | {"lightning_fabric"})
+    assert not loaded & (OPTIONAL | {"lightning_fabric", "rich", "pydantic", "typer"})
 
 
-def test_help_does_not_wait_for_torch():
-    code = "import sys; from solera.cli import main; print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["distill", "--help"], ["run", "--help"]], ids=" ".join
+)
+def test_help_does_not_wait_for_torch(arguments):
+    code = """
+import atexit, sys
+atexit.register(lambda: print("loaded:", *sys.modules))
+from solera.cli.main import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    said, _, modules = done.stdout.rpartition("loaded: ")
+    assert "solera" in said
+    assert not {"torch", "numpy", "rich"} & set(modules.split())
+
+
+def test_importing_solera_loads_nothing_but_itself():
+    code = "import sys; before = set(sys.modules); import solera; print(*(set(sys.modules) - before))"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {m.split(".")[0] for m in modules} - sys.stdlib_module_names == {"solera"}

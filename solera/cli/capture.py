@@ -18,6 +18,12 @@ def capture(
         Path | None, typer.Option(help="Forecasts without variances: true targets, to estimate the noise from.")
     ] = None,
     variances: Annotated[Path | None, typer.Option(help="Variances beside forecasts.")] = None,
+    folds: Annotated[
+        Path | None, typer.Option(help="The fold of each row, .npy (N,): member m was trained on all but fold m.")
+    ] = None,
+    saw: Annotated[
+        Path | None, typer.Option(help="Who was trained on which row, .npy (N, M) of true and false.")
+    ] = None,
     codec: Annotated[str, typer.Option(help="dense (every member), mean, or top_k.")] = "dense",
     keep: Annotated[int, typer.Option(help="top_k: how many classes to keep.")] = 64,
     batch_size: Annotated[int, typer.Option(help="Examples asked about at once.")] = 256,
@@ -26,10 +32,9 @@ def capture(
     ] = False,
 ) -> None:
     """Ask every member once about every input and keep the answers: checksummed, resumable after a kill."""
-    import torch
-
     from solera.data import Batches
-    from solera.recipes.arrays import load_array, teacher_from
+    from solera.distributions.families import family_named
+    from solera.recipes.arrays import load_array, load_saw, teacher_from
     from solera.teachers import Ensemble, TopKCodec, TransferSet
     from solera.teachers import capture as remember
     from solera.teachers import verify as compare
@@ -37,9 +42,10 @@ def capture(
 
     x = floats(load_array(str(inputs)))
     models = all(path.suffix == ".onnx" for path in members)
-    y = torch.as_tensor(load_array(str(labels))) if labels else None
+    y = load_array(str(labels)) if labels else None
+    seen = load_saw(str(folds or ""), str(saw or ""))
     files = [str(path) for path in members]
-    teacher = Ensemble(members) if models else teacher_from(files, str(variances or ""), x, y)[0]
+    teacher = Ensemble(members, saw=seen) if models else teacher_from(files, str(variances or ""), x, y, seen)[0]
     batches = Batches(x, batch_size=batch_size)
     if verify:
         kept = TransferSet(out, teacher=teacher)
@@ -47,6 +53,6 @@ def capture(
         print(f"{out}: {len(kept)} examples, every checksum right; largest difference of a mean {worst:.2e}")
         return
     kept = remember(teacher, batches, out, TopKCodec(keep) if codec == "top_k" else codec)
-    what = "classes" if kept(batches.all.take(slice(0, 1))).family == "categorical" else "target dimensions"
+    what = family_named(kept(batches.take(slice(0, 1))).family).sizes
     print(f"{out}: {len(kept)} examples by {kept.members} members over {kept.classes} {what}")
     print(f"Next: solera inspect {out}, or in Python solera.distill(solera.TransferSet('{out}'), ...)")

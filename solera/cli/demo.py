@@ -6,6 +6,11 @@ from typing import Annotated
 import typer
 
 EXAMPLE = "Example: solera demo --out my-demo"
+OWN = """\
+With an ensemble of your own (torch, scikit-learn, ONNX files, ..., or their predictions as an array):
+  student = solera.Distiller().fit([model_1, model_2, model_3], inputs).student_
+  student.save('student')
+help(solera.Distiller) says more; from the shell, solera distill --help."""
 
 
 def demo(
@@ -26,5 +31,5 @@ def demo(
         f"\nOpen {out}/report.html in a browser. The student is in {out}/students/Proxy, and as {out}/student.onnx.\n"
         f"Next: solera serve {out}/students/Proxy, or in Python\n"
         f"  solera.Student.load('{out}/students/Proxy').predict(images).knowledge\n"
-        "and then docs/start-here.md shows the same with an ensemble of your own."
+        f"{OWN}"
     )

@@ -38,6 +38,13 @@ def distill(
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 100,
     label_weight: Annotated[float, typer.Option(help="Share of the loss that comes from the labels, 0 to 1.")] = 0.0,
     held_out: Annotated[float, typer.Option(help="Fraction of the examples kept for the table.")] = 0.2,
+    folds: Annotated[
+        Path | None, typer.Option(help="The fold of each row, .npy (N,): member m was trained on all but fold m.")
+    ] = None,
+    saw: Annotated[
+        Path | None, typer.Option(help="Who was trained on which row, .npy (N, M) of true and false.")
+    ] = None,
+    task: Annotated[str, typer.Option(help="classification or regression; without it, told by the members.")] = "",
     seed: Annotated[int, typer.Option(help="Decides the split, the initial weights and the order.")] = 0,
 ) -> None:
     """Distil an array of member predictions into one student, and compare the two on examples it has not seen."""
@@ -54,6 +61,9 @@ def distill(
         epochs=epochs,
         label_weight=label_weight,
         held_out=held_out,
+        folds=str(folds) if folds else "",
+        saw=str(saw) if saw else "",
+        task=task,
     )
     carry_out(recipe, out)
     print(

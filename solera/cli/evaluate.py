@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     from solera.evaluation import Evaluation
+    from solera.tasks import Task
     from solera.training import Student
 
 EXAMPLE = (
@@ -69,13 +71,19 @@ def inputs_by_set(inputs: Path, unfamiliar: Sequence[str]) -> "dict[str, Tensor]
 
 
 def ensemble_of(
-    members: Sequence[Path], elsewhere: dict[str, str], variances: Path | None, sets: "dict[str, Tensor]", y: "Tensor"
+    members: Sequence[Path],
+    elsewhere: dict[str, str],
+    variances: Path | None,
+    sets: "dict[str, Tensor]",
+    labels: "np.ndarray",
+    saw: "Tensor | None",
+    task: str,
 ) -> "tuple[dict[str, Any], Tensor, Any]":
     """The ensemble and its first member, live or as what they said; the labels as they are for it; and the noise."""
     import torch
 
     from solera.data import Batch
-    from solera.recipes.arrays import first_member, teacher_from
+    from solera.recipes.arrays import as_labels, first_member, teacher_from
     from solera.teachers import Ensemble
     from solera.teachers.adapters import Forecasts, Predictions
 
@@ -86,15 +94,19 @@ def ensemble_of(
             raise ValueError(
                 "--members are models that answer for unfamiliar inputs too: leave --members-unfamiliar out"
             )
-        real = y.is_floating_point()
-        y, family = (y.float(), "gaussian") if real else (y.long(), "categorical")
-        return {"single": Ensemble(members[:1], family=family), "ensemble": Ensemble(members, family=family)}, y, None
+        if saw is not None:
+            raise ValueError(
+                "--folds and --saw are for predictions of rows; these --members are models: leave them out"
+            )
+        family = "gaussian" if task == "regression" or (not task and labels.dtype.kind == "f") else "categorical"
+        whole = Ensemble(members, family=family)
+        return {"single": Ensemble(members[:1], family=family), "ensemble": whole}, as_labels(labels, whole, task), None
     x = sets["test"]
     if variances is not None and elsewhere:
         raise ValueError(
             "--members-unfamiliar takes forecasts without variances: leave it out, or leave --variances out"
         )
-    teacher, target = teacher_from([str(path) for path in members], str(variances or ""), x, y)
+    teacher, target = teacher_from([str(path) for path in members], str(variances or ""), x, labels, saw, task)
     noise = getattr(teacher, "noise", None)
     said = {"test": teacher(Batch(x, torch.arange(len(x))))}
     for name, file in elsewhere.items():
@@ -105,7 +117,7 @@ def ensemble_of(
     return {"single": {name: first_member(s) for name, s in said.items()}, "ensemble": said}, target, noise
 
 
-def baseline_of(path: Path, noise: Any, x: "Tensor", y: "Tensor") -> Any:
+def baseline_of(path: Path, noise: Any, x: "Tensor", task: "Task") -> Any:
     """A model of the user's own: an ONNX file, or the probabilities that it gave the test inputs."""
     import torch
 
@@ -113,11 +125,10 @@ def baseline_of(path: Path, noise: Any, x: "Tensor", y: "Tensor") -> Any:
     from solera.teachers import Ensemble
     from solera.teachers.adapters import Predictions
 
-    real = y.is_floating_point()
     if path.suffix == ".onnx":
-        return Ensemble([path], family="gaussian", noise=noise) if real else Ensemble([path])
-    if real:
-        raise ValueError(f"--baseline {path} is no model: for real targets a baseline must be an ONNX file")
+        return Ensemble([path], family=task.family, noise=noise)
+    if task.family == "gaussian":
+        raise ValueError(f"--baseline {path} is no model: for continuous targets a baseline must be an ONNX file")
     return {"test": Predictions([path], examples=len(x))(Batch(x, torch.arange(len(x))))}
 
 
@@ -172,7 +183,18 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="NAME=FILE", help="What the members said about that set, if they are no models."),
     ] = None,
+    labels_unfamiliar: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="True classes or targets of that set: its accuracy is measured, too."),
+    ] = None,
     variances: Annotated[Path | None, typer.Option(help="Variances beside forecasts.")] = None,
+    folds: Annotated[
+        Path | None, typer.Option(help="The fold of each row, .npy (N,): member m was trained on all but fold m.")
+    ] = None,
+    saw: Annotated[
+        Path | None, typer.Option(help="Who was trained on which row, .npy (N, M) of true and false.")
+    ] = None,
+    task: Annotated[str, typer.Option(help="classification or regression; without it, told by the labels.")] = "",
     baseline: Annotated[
         Path | None, typer.Option(help="A model of your own to beat: ONNX, or its probabilities (N, K).")
     ] = None,
@@ -182,26 +204,33 @@ def evaluate(
 
     The metrics and thresholds also go into the students' model cards.
     """
-    import torch
-
     from solera.core.disk import only_writer
+    from solera.data import Batches
     from solera.evaluation import evaluate as compare
-    from solera.recipes.arrays import load_array
+    from solera.recipes.arrays import as_labels, load_array, load_saw
+    from solera.tasks import task_named, task_of
 
     sets = inputs_by_set(inputs, unfamiliar or [])
-    y = torch.as_tensor(load_array(str(labels)))
+    y = load_array(str(labels))
     if len(y) != len(sets["test"]):
         raise ValueError(f"{inputs} holds {len(sets['test'])} inputs, {labels} {len(y)} labels: they must be the same")
     elsewhere = named(members_unfamiliar or [], "--members-unfamiliar")
-    models, y, noise = ensemble_of(members, elsewhere, variances, sets, y)
+    seen = load_saw(str(folds or ""), str(saw or ""))
+    models, target, noise = ensemble_of(members, elsewhere, variances, sets, y, seen, task)
+    kind = task_named(task) if task else task_of(target)
     absent = [name for name in sets if name not in models["ensemble"]] if isinstance(models["ensemble"], dict) else []
     if baseline is not None:
-        models["baseline"] = baseline_of(baseline, noise, sets["test"], y)
+        models["baseline"] = baseline_of(baseline, noise, sets["test"], kind)
     students = students_in(student, ["single", "ensemble", "baseline"], sets["test"].shape[1:])
     models |= {name: found for name, (_, found) in students.items()}
+    truths = named(labels_unfamiliar or [], "--labels-unfamiliar")
+    for name in truths.keys() - sets.keys():
+        raise ValueError(f"--labels-unfamiliar names {name!r}, but there is no --unfamiliar {name}=FILE")
+    known = {name: as_labels(load_array(file), models["ensemble"], kind.name) for name, file in truths.items()}
+    others = {name: Batches(x, known.get(name), batch_size=1024) for name, x in sets.items() if name != "test"}
     with only_writer(out):
-        others = {name: x for name, x in sets.items() if name != "test"}
-        result = compare(models, sets["test"], y, unfamiliar=others, resamples=resamples)
+        test = Batches(sets["test"], target, batch_size=1024)
+        result = compare(models, test, task=kind, unfamiliar=others, resamples=resamples)
         result.save(out)
     describe(result, out, absent)
     into_cards(result, {name: folder for name, (folder, _) in students.items()})

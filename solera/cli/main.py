@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Annotated
 
 # torch's threads spin while they wait, which makes two of them slower than one on a busy machine
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -9,6 +10,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import typer
 
 from solera.cli import capture, demo, distill, evaluate, export, inspect, report, run, serve
+from solera.core.errors import InUseError, LostProcessError
 
 app = typer.Typer(
     name="solera",
@@ -19,6 +21,26 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
+
+
+def _show_version(wanted: bool) -> bool:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"solera {version('solera')}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
 app.command("capture", epilog=capture.EXAMPLE)(capture.capture)
 app.command("distill", epilog=distill.EXAMPLE)(distill.distill)
@@ -34,7 +56,7 @@ def main() -> None:
     """Errors that users can mend are one line."""
     try:
         app()
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, InUseError, LostProcessError) as error:
         if os.environ.get("SOLERA_TRACEBACK"):
             raise
         print(f"solera: {error}", file=sys.stderr)

@@ -2,6 +2,8 @@
 
 import dataclasses
 import difflib
+import shutil
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -9,7 +11,9 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from solera.recipes import Recipe
+    from collections.abc import Iterator
+
+    from solera.recipes.base import Recipe, Workspace
 
 EXAMPLE = "Example: solera run digits members=5 --out runs/five"
 
@@ -46,16 +50,35 @@ def type_name(hint: Any) -> str:
     return getattr(hint, "__name__", str(hint)) if getattr(hint, "__origin__", None) is None else str(hint)
 
 
+@contextmanager
+def workspace(out: Path, settings: dict[str, Any]) -> "Iterator[Workspace]":
+    """The folder of a run; one that fails before it has kept anything leaves it as it was."""
+    from solera.core.disk import only_writer
+    from solera.recipes.base import Workspace
+
+    made = not out.exists()
+    try:
+        with only_writer(out):
+            work = Workspace(out, settings)
+            try:
+                yield work
+            except BaseException:
+                work.take_back()
+                raise
+    except BaseException:
+        if made and out.is_dir() and all(entry.name.startswith(".lock") for entry in out.iterdir()):
+            shutil.rmtree(out)
+        raise
+
+
 def carry_out(recipe: "Recipe", out: Path) -> None:
     """Runs a recipe in its folder and shows its page."""
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from solera.core.disk import only_writer
-    from solera.recipes.base import Workspace, settings_of
+    from solera.recipes.base import settings_of
 
-    with only_writer(out):
-        work = Workspace(out, settings_of(recipe))
+    with workspace(out, settings_of(recipe)) as work:
         try:
             page = recipe.run(work)
         except KeyboardInterrupt:
@@ -99,6 +122,13 @@ class Recipes(TyperGroup):
         from solera.recipes import names
 
         return names()
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Without loading them: all recipes and torch take seconds."""
+        from solera.recipes import summary
+
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary(name)) for name in self.list_commands(ctx)])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return command_for(cmd_name) if cmd_name in self.list_commands(ctx) else None

@@ -37,11 +37,17 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.close(folder)
 
 
+def tensor_bytes(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> tuple[bytes, str]:
+    """What a safetensors file of these holds, and its sha256."""
+    content = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()}, metadata)
+    return content, hashlib.sha256(content).hexdigest()
+
+
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> str:
     """One safetensors file; returns its sha256."""
-    content = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()}, metadata)
+    content, checksum = tensor_bytes(tensors, metadata)
     write_bytes(path, content)
-    return hashlib.sha256(content).hexdigest()
+    return checksum
 
 
 def sha256(path: Path) -> str:
@@ -87,9 +93,11 @@ def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
         raise FileNotFoundError(f"{path.parent} holds no {kind}: there is no {path.name} in it")
     try:
         body = json.loads(path.read_bytes())
-        checksum = body.pop("sha256")
-    except (ValueError, KeyError, AttributeError) as error:
+        checksum = body.pop("sha256", None)
+    except (ValueError, AttributeError, TypeError) as error:
         raise DamagedFileError(f"{path} is damaged or cut short: restore it, or make its folder again") from error
+    if checksum is None and "kind" not in body:
+        raise ValueError(f"{path.parent} holds no {kind}: its {path.name} is not one that Solera wrote")
     if _digest(body) != checksum:
         raise DamagedFileError(f"{path} is damaged, its checksum does not match: restore it, or make its folder again")
     if body["kind"] != kind:

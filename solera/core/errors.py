@@ -4,7 +4,8 @@ ValueError
   ├─ DamagedFileError   a file is missing, cut short or changed; the message names it
   └─ MismatchError      a remembered prediction belongs to another ensemble, data set or vocabulary
 RuntimeError
-  └─ InUseError         another process is writing here
+  ├─ InUseError         another process is writing here
+  └─ LostProcessError   a process that shares the work has died, or never came
 ArithmeticError
   └─ DivergedError      a loss, a weight or an answer became infinite or no number at all
 """
@@ -20,6 +21,10 @@ class MismatchError(ValueError):
 
 class InUseError(RuntimeError):
     """Another process is writing here."""
+
+
+class LostProcessError(RuntimeError):
+    """A process that shares the work has died, or never came."""
 
 
 class DivergedError(ArithmeticError):

@@ -7,6 +7,7 @@ from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Labelled, Mixture
 from solera.distributions.normal_wishart import NormalWishart
+from solera.distributions.sequence import SequencePrediction, aggregate
 from solera.distributions.summary import Mean, Moments, Spread, TopK, summarize, summarize_top
 
 __all__ = [
@@ -21,9 +22,11 @@ __all__ = [
     "NormalWishart",
     "Prediction",
     "SecondOrder",
+    "SequencePrediction",
     "Spread",
     "Targets",
     "TopK",
+    "aggregate",
     "family_named",
     "summarize",
     "summarize_top",

@@ -14,6 +14,15 @@ from solera.distributions.base import Prediction
 MANY = 1000  # classes: over more of them torch's float32 softmax drifts (its sum is 4e-6 off at 40,000)
 
 
+def log_sum_of_members(log_probs: Float[Tensor, "*batch M K"]) -> Float[Tensor, "*batch K"]:
+    """ln Σ_m p_m; a class that every member rules out stays at −∞, with a slope of 0 instead of torch's NaN."""
+    if not log_probs.requires_grad:
+        return log_probs.logsumexp(-2)
+    impossible = log_probs.detach().amax(-2) == -torch.inf
+    possible = log_probs.masked_fill(impossible.unsqueeze(-2), 0.0)
+    return possible.logsumexp(-2).masked_fill(impossible, -torch.inf)
+
+
 def entropy_of_odds(odds: Float[Tensor, "*batch K"]) -> Float[Tensor, "*batch"]:
     """H = ln(1 + r) − Σ_k o_k·ln o_k/(1 + r), r = Σ_k o_k, o_k the odds of class k against the likeliest (its own: 0).
 
@@ -73,8 +82,11 @@ class Categorical(Prediction):
         log_p, log_q = self.log_probs, other.log_probs
         p, q = log_p.exp(), log_q.exp()
         d = (log_p - log_q).masked_fill(p == 0, -1.0)  # any number but 0 or NaN: it is multiplied by p
+        ruled_out = d == torch.inf if d.requires_grad else None  # q = 0 where p is not: infinite, and without a slope
+        d = d if ruled_out is None else d.masked_fill(ruled_out, -1.0)
         near = d.clamp(-0.5, 0.5)
-        return torch.where(d == near, p * (near + torch.expm1(-near)), p * d - p + q).sum(-1)
+        found = torch.where(d == near, p * (near + torch.expm1(-near)), p * d - p + q).sum(-1)
+        return found if ruled_out is None else found.masked_fill(ruled_out.any(-1), torch.inf)
 
     def tempered(self, temperature: float) -> "Categorical":
         """softmax(z/T)."""
@@ -91,8 +103,8 @@ class Categorical(Prediction):
         if members == 1:
             return Categorical(self.logits.squeeze(-2))
         if weights is None:
-            return Categorical(self.log_probs.logsumexp(-2) - math.log(members))
-        return Categorical((self.heard(weights).log_probs + weights.log().unsqueeze(-1)).logsumexp(-2))
+            return Categorical(log_sum_of_members(self.log_probs) - math.log(members))
+        return Categorical(log_sum_of_members(self.heard(weights).log_probs + weights.log().unsqueeze(-1)))
 
     def departure(self, average: "Categorical") -> Float[Tensor, "*batch M"]:
         """KL[p_m ‖ p̄]: its mean over the members is the mutual information."""

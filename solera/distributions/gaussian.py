@@ -9,6 +9,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from solera.distributions.base import Prediction
+from solera.distributions.quantiles import check_level, mixture_quantile
+
+Ends = tuple[Float[Tensor, "*batch D"], Float[Tensor, "*batch D"]]  # of an interval: low, high
+
+
+def rounded_ends(low: Tensor, high: Tensor, like: Tensor, dtype: torch.dtype | None) -> Ends:
+    """Without a gradient, where `like` is, in this precision or else in its own."""
+    return (
+        low.detach().to(like.device, dtype or like.dtype),
+        high.detach().to(like.device, dtype or like.dtype),
+    )
 
 
 def beside(y: Float[Tensor, "*shape"], mean: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
@@ -66,6 +77,16 @@ class Gaussian(Prediction):
         terms = away.square() + self.log_variance.double() + math.log(2 * math.pi)
         return (-0.5 * terms.sum(-1)).to(self.location.dtype)
 
+    def interval(self, level: float = 0.9, dtype: torch.dtype | None = None) -> Ends:
+        """Where the central interval of probability `level` begins and ends, in every dimension: μ ± σ·Φ⁻¹(½ + ½level).
+
+        In its own precision, or in `dtype`: float64 where a narrow interval would be lost beside a large mean.
+        """
+        check_level(level, "level")
+        quantile = torch.special.ndtri(self.location.new_tensor((1 - level) / 2, dtype=torch.float64))
+        centre, half = self.location.double(), -quantile * (0.5 * self.log_variance.double()).exp()
+        return rounded_ends(centre - half, centre + half, self.location, dtype)
+
     def kl(self, other: "Gaussian") -> Float[Tensor, "*batch"]:
         """KL[self ‖ other] = ½ Σ_d [e^d − 1 − d + (μ − μ′)²/σ′²] with d = ln σ² − ln σ′²: no term is negative."""
         d = (self.log_variance - other.log_variance).double()
@@ -102,6 +123,20 @@ class Gaussian(Prediction):
         members, w = self.weighed(weights)
         each = members.log_prob(beside(y, self.location[..., 0, :]).unsqueeze(-2).expand_as(self.location))
         return (each + w.squeeze(-1).log()).logsumexp(-1).to(self.location.dtype)
+
+    def mixed_interval(
+        self, weights: Float[Tensor, "*batch M"] | None, level: float, dtype: torch.dtype | None
+    ) -> Ends:
+        """Where Σ_m w_m Φ((x − μ_m)/σ_m) reaches (1 − level)/2, and where (1 + level)/2, in every dimension."""
+        check_level(level, "level")
+        members, w = self.weighed(weights)
+        parts = (members.location, (0.5 * members.log_variance).exp(), w.expand_as(members.location))
+        rows = [part.detach().movedim(-2, -1) for part in parts]
+        columns = [part.reshape(-1, part.shape[-1]).cpu().numpy() for part in rows]
+        tail = (1 - level) / 2
+        ends = (mixture_quantile(p, rest, *columns) for p, rest in ((tail, 1 - tail), (1 - tail, tail)))
+        low, high = (torch.from_numpy(end).reshape(rows[0].shape[:-1]) for end in ends)
+        return rounded_ends(low, high, self.location, dtype)
 
     def pairwise_kl(self, weights: Float[Tensor, "*batch M"] | None = None) -> Float[Tensor, "*batch"]:
         """Expected KL between two members: ½ Σ_d (E[1/σ²]·E[σ²] − 1 + E_j[E_i(μ_i − μ_j)²/σ²_j]).

@@ -4,13 +4,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, TypeVar
 
+import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family
-from solera.distributions.gaussian import Gaussian
+from solera.distributions.gaussian import Ends, Gaussian
 
 Members = TypeVar("Members", Categorical, Gaussian)
 
@@ -76,6 +77,15 @@ class Mixture(Targets, Generic[Members]):
 
     def log_prob(self, y: Shaped[Tensor, "..."]) -> Float[Tensor, "*batch"]:
         return self.members.mixed_log_prob(y, self.weights)
+
+    def interval(self, level: float = 0.9, dtype: torch.dtype | None = None) -> Ends:
+        """Where the central interval of probability `level` begins and ends, in every dimension of a continuous target.
+
+        Of the mixture itself, whatever its shape: half of what is left lies below, half above. See `Gaussian.interval`.
+        """
+        if not isinstance(self.members, Gaussian):
+            raise ValueError("classes have no order and so no interval: take the likeliest classes of mean")
+        return self.members.mixed_interval(self.weights, level, dtype)
 
     @cached_property
     def _heard(self) -> Members:

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from solera.core.special import digamma_remainder, lgamma_remainder
 from solera.distributions.base import SecondOrder
-from solera.distributions.gaussian import beside
+from solera.distributions.gaussian import Ends, beside, rounded_ends
+from solera.distributions.quantiles import check_level
+from solera.distributions.student_t import central_quantile
 
 # A network says −ln E[λ], ln κ and ln(ν − D − 1). Members that agree, or a single one, have no likeliest κ and ν: both
 # would grow without end. So these are bounded: each is the network's number near 0 and nears its cap only far out.
@@ -143,6 +145,20 @@ class NormalWishart(SecondOrder):
         gammas = gammas + 0.5 * size * ((size + 2) / excess).log1p()
         scale = log_variance.sum(-1) + size * (math.log(2 * math.pi) + (1 / belief).log1p())
         return self._rounded(gammas - 0.5 * scale - 0.5 * (n + size) * q.log1p())
+
+    def interval(self, level: float = 0.9, dtype: torch.dtype | None = None) -> Ends:
+        """Where the central interval of probability `level` begins and ends, in every dimension: of the Student-t.
+
+        Its scale is √(σ²(1 + 1/κ)·(n − 2)/n), n = ν − D + 1. See `Gaussian.interval`.
+        """
+        check_level(level, "level")
+        size, log_variance, belief, freedom = self._precise
+        excess = freedom - size - 1  # n − 2
+        n = (excess + 2).clamp(max=1e30)  # ∞ is the Gaussian, and so is this, to the last digit
+        z = torch.from_numpy(central_quantile(level, n.detach().cpu().numpy().reshape(-1))).reshape(n.shape)
+        wider = ((1 + 1 / belief) / (1 + 2 / excess)).sqrt() * z.to(n.device)
+        centre, half = self.location.double(), (0.5 * log_variance).exp() * wider.unsqueeze(-1)
+        return rounded_ends(centre - half, centre + half, self.location, dtype)
 
     def log_density(
         self, mean: Float[Tensor, "*batch M D"], log_variance: Float[Tensor, "*batch M D"]

@@ -12,7 +12,7 @@ from torch import Tensor
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family
-from solera.distributions.gaussian import Gaussian
+from solera.distributions.gaussian import Ends, Gaussian
 from solera.distributions.mixture import Mixture
 
 _CHUNK = 5 << 17  # elements: enough to outweigh the calls, few enough for the temporaries to stay in the cache
@@ -105,6 +105,10 @@ class Moments(_Summary):
     def log_prob(self, y: Float[Tensor, "..."]) -> Float[Tensor, "*batch"]:
         """Of the one Gaussian: the mixture's own shape is gone."""
         return self.averaged.log_prob(y)
+
+    def interval(self, level: float = 0.9, dtype: torch.dtype | None = None) -> Ends:
+        """Of the one Gaussian, too."""
+        return self.averaged.interval(level, dtype)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 from solera.core.versions import versions
 from solera.data import Batches, ManyBatches, as_batches, class_numbers, tensors_in
 from solera.data.names import are_names
+from solera.data.sequences import is_ragged
 from solera.evaluation.examples import examples
 from solera.evaluation.latency import costs
 from solera.evaluation.recalibrated import calibrated_name, with_calibrated
@@ -54,7 +55,8 @@ def _batches(data: Any, target: Any, task: Task | None, names: Sequence[str] | N
     empty = hasattr(data, "__len__") and not isinstance(data, dict) and len(data) == 0
     if empty:
         raise ValueError(f"the set {what!r} is empty: pass at least one input")
-    if target is not None and not (task is not None and task.family == "gaussian") and are_names(target, names):
+    classes = task is None or task.family == "categorical"
+    if target is not None and classes and not is_ragged(target) and are_names(target, names):
         target, _ = class_numbers(target, names)
     if target is not None and hasattr(data, "__len__") and not isinstance(data, dict) and len(data) != len(target):
         raise ValueError(f"there are {len(data)} inputs and {len(target)} labels: pass one label for each input")

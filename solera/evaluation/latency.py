@@ -9,9 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from solera.data import map_tensors
+
 BATCHES = (1, 64)
 ROUNDS, LEAST, SECONDS = 100, 3, 0.4  # answers timed of each model and batch: at most, at least, and for how long
 SAME = 1.5  # times as long: less is about the same cost
+LARGEST = 1 << 24  # numbers in the answer of a timed batch: more would take the memory that evaluation spares
 Speed = dict[str, float]  # p50, p95 and p99 of one answer in ms; throughput in examples per second
 
 
@@ -30,12 +33,12 @@ class Cost:
         return 1e3 * self.speed[last]["p50"] / BATCHES[-1] if last in self.speed else None
 
 
-def timed(models: Mapping[str, Any], inputs: Tensor, batch: int) -> dict[str, list[float]]:
+def timed(models: Mapping[str, Any], inputs: Any, batch: int) -> dict[str, list[float]]:
     """Seconds of each `predict` on one batch, by model.
 
     The models take turns, so that noise hits all alike; each until it was asked often enough or its time is up.
     """
-    rows = inputs[torch.arange(batch) % len(inputs)]
+    rows = map_tensors(lambda tensor: tensor[torch.arange(batch) % len(tensor)], inputs)
     taken: dict[str, list[float]] = {name: [] for name in models}
     for model in models.values():
         model.predict(rows)  # the first answer also pays for what is set up once
@@ -67,12 +70,18 @@ def size_of(model: Any) -> tuple[int | None, int | None]:
     return parameters or None, sum(t.nbytes for t in model.state_dict().values() if isinstance(t, Tensor)) or None
 
 
-def costs(models: Mapping[str, Any], inputs: Tensor) -> dict[str, Cost]:
+def _numbers(model: Any, inputs: Any) -> int:
+    """How many numbers an answer about one example holds, of all members together."""
+    return model.predict(map_tensors(lambda t: t[:1], inputs)).mean.numel() * int(getattr(model, "members", 1))
+
+
+def costs(models: Mapping[str, Any], inputs: Any) -> dict[str, Cost]:
     """Of every model; one that only remembers its answers (no `predict`, or not `live`) is not timed."""
     live = {n: m for n, m in models.items() if hasattr(m, "predict") and getattr(m, "live", True)}
     speed: dict[str, dict[str, Speed]] = {name: {} for name in models}
     for batch in BATCHES:
-        for name, seconds in timed(live, inputs, batch).items():
+        small = {name: model for name, model in live.items() if batch * _numbers(model, inputs) <= LARGEST}
+        for name, seconds in timed(small, inputs, batch).items():
             speed[name][str(batch)] = speed_of(seconds, batch)
     return {name: Cost(*size_of(model), speed[name]) for name, model in models.items()}
 

@@ -79,14 +79,19 @@ class Source:
                 )
             return rows_of(model, slice(position, end))
         if isinstance(model, Predictor):
-            return model.predict(batch.inputs)
+            return self._for(batch, model.predict(batch.inputs))
         if isinstance(model, Teacher):
             model.check(batch)
-            return model(batch)
+            return self._for(batch, model(batch))
         raise TypeError(
             f"{self.name} is a {type(model).__name__}, which cannot be asked: a model has predict(inputs), or is a "
             "teacher; put a model of your own into solera.Ensemble([model])"
         )
+
+    def _for(self, batch: Batch, said: Prediction) -> Prediction:
+        if len(said.mean) != len(batch):
+            raise ValueError(f"{self.name} was asked about {len(batch)} inputs and answered for {len(said.mean)}")
+        return said
 
 
 def source_of(name: str, model: Any) -> Source:

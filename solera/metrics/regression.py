@@ -7,20 +7,18 @@ Coverage at every level follows from one column, u = F(y): `mixture_cdf` and `st
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from solera.distributions import quantiles
+from solera.distributions.quantiles import Column, check_level, normal_cdf, standard
 from solera.metrics.fidelity import rank_correlation
 from solera.metrics.inputs import Elements, Values, columns, elements, to_numpy, unit_interval
 from solera.metrics.rows import checked_blocks
 from solera.metrics.ties import average_over_ties
-
-Column = NDArray[np.float64]
 
 LEVELS = tuple(percent / 100 for percent in range(5, 100, 5))
 
@@ -117,20 +115,10 @@ def _targets(y: Values, weight: Values | None) -> tuple[Elements, Column]:
     return layout, column
 
 
-def standard(away: Column, deviation: Column) -> Column:
-    """away / deviation: ±∞ for a point elsewhere, 0 for a point right there."""
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.divide(away, deviation, out=np.zeros_like(away), where=away != 0)
-
-
-def _normal_cdf(z: Column) -> Column:
-    return torch.special.ndtr(torch.from_numpy(z)).numpy()
-
-
 def _excess(away: Column, deviation: Column) -> Column:
     """E|X| − |μ| of X ~ N(μ, σ²): 2σ(φ(z) − zΦ(−z)) with z = |μ|/σ, and 0 from z = 40 on."""
     z = np.minimum(standard(np.abs(away), deviation), 40.0)
-    return 2 * deviation * (np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi) - z * _normal_cdf(-z))
+    return 2 * deviation * (np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi) - z * normal_cdf(-z))
 
 
 def _mixture_crps(y: Column, members: _Members) -> Column:
@@ -179,59 +167,21 @@ def mixture_cdf(y: Values, mean: Values, variance: Values, weights: Values | Non
     """u = F(y) = Σ_m w_m Φ((y − μ_m)/σ_m), in the shape of y; y on a point (variance 0) takes half of its mass."""
     layout, target = _targets(y, None)
     found = [
-        (w * _normal_cdf(standard(target[block, None] - centre, deviation))).sum(-1)
+        (w * normal_cdf(standard(target[block, None] - centre, deviation))).sum(-1)
         for block, (centre, deviation, w) in _members(mean, variance, weights, layout).blocks()
     ]
     return np.minimum(np.concatenate(found), 1.0).reshape(layout.shape)
 
 
-def bisect(low: Column, high: Column, enough: Callable[[Column], NDArray[np.bool_]]) -> Column:
-    """The least float64 in [low, high] that is enough, else high; exact at any scale: it halves the floats between."""
-    lowest = np.iinfo(np.int64).min
-
-    def flip(bits: NDArray[np.int64]) -> NDArray[np.int64]:  # floats in order <-> whole numbers in order
-        return np.where(bits < 0, lowest - bits, bits)
-
-    left, right = flip((low + 0.0).view(np.int64)), flip((high + 0.0).view(np.int64))
-    while (left < right).any():
-        middle = (left & right) + ((left ^ right) >> 1)
-        found = enough(flip(middle).view(np.float64))
-        left, right = np.where(found, left, np.minimum(middle + 1, right)), np.where(found, middle, right)
-    return flip(right).view(np.float64)
-
-
-def check_level(level: float, name: str) -> None:
-    """For quantiles and intervals."""
-    if not 0 < level < 1:
-        raise ValueError(f"{name} is {level}: pass a number between 0 and 1")
-
-
-def _reached(x: Column, p: float, members: _Members) -> NDArray[np.bool_]:
-    """Whether F(x) ≥ p; above ½ by the upper tail, because 1 − p is exact there and F is not."""
-    mean, deviation, weights = members
-    away = x[:, None] - mean
-    z = np.where((away == 0) & (deviation == 0), np.inf, standard(away, deviation))
-    if p > 0.5:
-        return (weights * _normal_cdf(-z)).sum(-1) <= 1 - p
-    return (weights * _normal_cdf(z)).sum(-1) >= p
-
-
 def mixture_quantile(p: float, mean: Values, variance: Values, weights: Values | None = None) -> Column:
     """The least x with F(x) ≥ p, of Gaussians [N] or of mixtures [*batch, M], to the last digits of a float64.
 
-    It lies between the least and the greatest of the members' own quantiles. The difference of two, at 0.95 and at
-    0.05, is the width of the central 90 % interval.
+    The difference of two, at 0.95 and at 0.05, is the width of the central 90 % interval.
     """
     check_level(p, "p")
     shape = to_numpy(mean, "mean").shape
     layout = elements(shape if len(shape) == 1 else shape[:-1], "mean", None)
-    normal = float(torch.special.ndtri(torch.tensor(p, dtype=torch.float64)))
-    found = []
-    for _, members in _members(mean, variance, weights, layout).blocks():
-        own, heard = members.mean + members.deviation * normal, members.weights > 0
-        low, high = np.where(heard, own, np.inf).min(-1), np.where(heard, own, -np.inf).max(-1)
-        found.append(bisect(low, high, partial(_reached, p=p, members=members)))
-    return np.concatenate(found).reshape(layout.shape)
+    return quantiles.mixture_quantile(p, 1 - p, *_members(mean, variance, weights, layout)).reshape(layout.shape)
 
 
 def _interval(lower: Values, upper: Values, weight: Values | None, **y: Values) -> tuple[Elements, list[Column]]:

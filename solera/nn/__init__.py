@@ -2,21 +2,25 @@
 
 from solera.nn.batch_ensemble import Subnetworks, branch, merge
 from solera.nn.convnet import ConvNet
+from solera.nn.crf import CRF
 from solera.nn.default import network_for
 from solera.nn.heads import Heads, grow
 from solera.nn.mlp import MLP
 from solera.nn.resnet import ResNet
 from solera.nn.standardize import Standardize
+from solera.nn.tag_scheme import Span
 from solera.nn.units import Units
 from solera.nn.vgg import VGG
 from solera.nn.wide_resnet import WideResNet
 
 __all__ = [
+    "CRF",
     "MLP",
     "VGG",
     "ConvNet",
     "Heads",
     "ResNet",
+    "Span",
     "Standardize",
     "Subnetworks",
     "Units",

@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+from solera.data import map_tensors, tensors_in
 
 
 @lru_cache(maxsize=256)
@@ -41,9 +44,17 @@ def tensor_of(answer: Any) -> Any:
     return answer if logits is None else logits
 
 
+def _single(network: nn.Module, inputs: Any) -> Any:
+    """Numbers of double precision as a network of single precision takes them."""
+    if not any(tensor.dtype == torch.float64 for tensor in tensors_in(inputs)):
+        return inputs
+    own = next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float64)
+    return map_tensors(lambda t: t.to(own) if t.dtype == torch.float64 else t, inputs)
+
+
 def call(network: nn.Module, inputs: Any, wrapped: nn.Module | None = None) -> Any:
     """What the network says about these inputs; `wrapped` is the same network as several processes share it."""
-    asked = wrapped or network
+    asked, inputs = wrapped or network, _single(network, inputs)
     if takes_keywords(network, inputs):
         return tensor_of(asked(**_accepted(network, inputs)))
     return tensor_of(asked(inputs))

@@ -11,18 +11,20 @@ from torch import Tensor
 
 from solera import methods
 from solera.core.checks import require_finite, require_labels
+from solera.core.progress import tell
 from solera.core.seeds import stream
 from solera.core.versions import versions
-from solera.data import Batch, Batches
+from solera.data import UNLABELLED, Batch, Batches, class_numbers
 from solera.distributions import Mixture
 from solera.evaluation import evaluate
 from solera.methods import Method
 from solera.nn import network_for
 from solera.recipes.base import Recipe, Workspace
-from solera.teachers import committee
+from solera.teachers import committee, saw_from_folds
 from solera.teachers.adapters import Forecasts, Predictions
 from solera.teachers.adapters.files import read
 from solera.training import Student, Training, distill
+from solera.training.card import require_own_folder
 from solera.training.distiller import floats
 
 
@@ -47,25 +49,65 @@ def load_array(path: str) -> np.ndarray:
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
 
 
+def load_saw(folds: str, saw: str, members: int | None = None) -> Tensor | None:
+    """Who was trained on which row: from a file of fold ids `(N,)`, or of true and false `(N, M)`."""
+    if folds and saw:
+        raise ValueError("--folds and --saw both say who saw which row: give one of them")
+    if saw:
+        return torch.as_tensor(load_array(saw))
+    if not folds:
+        return None
+    ids = load_array(folds)
+    if ids.dtype.kind not in "iu" or ids.ndim != 1:
+        raise ValueError(f"{folds} must hold one fold id per row, whole numbers from 0, got {ids.dtype} {ids.shape}")
+    return saw_from_folds(torch.as_tensor(ids.astype(np.int64)), members)
+
+
+def as_labels(values: np.ndarray, teacher: Any, task: str) -> Tensor:
+    """Labels as the teacher has them: classes by its names, or numbers; continuous targets as floats."""
+    if task == "regression" or isinstance(teacher, Forecasts) or getattr(teacher, "family", "") == "gaussian":
+        return torch.as_tensor(values).float()
+    numbers, _ = class_numbers(values, getattr(teacher, "labels", None))
+    if numbers.is_floating_point():
+        whole = numbers.long()
+        if not torch.equal(whole.to(numbers.dtype), numbers):
+            raise ValueError(f"classes are whole numbers, the labels hold {numbers[whole != numbers][0].item():.4g}")
+        numbers = whole
+    return numbers
+
+
 def teacher_from(
-    members: Sequence[str], variances: str, x: Tensor, y: Tensor | None
+    members: Sequence[str],
+    variances: str,
+    x: Tensor,
+    labels: np.ndarray | None,
+    saw: Tensor | None = None,
+    task: str = "",
 ) -> tuple[Predictions | Forecasts, Tensor | None]:
-    """What the files say, and the labels as they are for it: real targets are floats, classes whole numbers."""
+    """What the files say, and the labels as they are for it: continuous targets are floats, classes whole numbers."""
     files = members[0] if len(members) == 1 else list(members)
+    y = None if labels is None else torch.as_tensor(labels) if labels.dtype.kind in "biuf" else None
     if variances:
-        return Forecasts(files, len(x), variances=variances), None if y is None else y.float()
+        return Forecasts(files, len(x), variances=variances, saw=saw), None if y is None else y.float()
     if isinstance(files, str) and read(files).values.ndim == 2:
         if y is None:
             raise ValueError(
                 f"{files} holds one number per example and member, forecasts without a variance: pass labels to "
                 "estimate the noise from, or variances"
             )
-        return committee(files, x, y.float()), y.float()  # type: ignore[return-value]
-    teacher = Predictions(files, examples=len(x))
-    if y is not None:
-        y = y.long()
-        require_labels("labels", y, teacher.logits.shape[-1])
-    return teacher, y
+        if saw is None:
+            tell(
+                "nobody said which rows the members were trained on: the noise is right only if these were none of "
+                "them (--folds FILE or --saw FILE says who saw which)"
+            )
+        return committee(files, x, y.float(), saw), y.float()  # type: ignore[return-value]
+    teacher = Predictions(files, examples=len(x), saw=saw)
+    if labels is None:
+        return teacher, None
+    numbers = as_labels(labels, teacher, task)
+    known = numbers != UNLABELLED
+    require_labels("labels", numbers.masked_fill(~known, 0), teacher.logits.shape[-1], torch.arange(len(numbers)))
+    return teacher, numbers
 
 
 def first_member(said: Mixture) -> Mixture:
@@ -89,14 +131,19 @@ class Arrays(Recipe):
     epochs: int = 100
     label_weight: float = 0.0
     held_out: float = 0.2
+    folds: str = ""  # a file: the fold of each row; member m was trained on all rows but those of fold m
+    saw: str = ""  # a file: (rows, members), true where a member was trained on a row
+    task: str = ""  # none: told by the members' files
 
     def run(self, work: Workspace) -> str:
         if not self.members or not self.inputs:
             raise ValueError("members=PREDICTIONS and inputs=ARRAY are needed: see solera distill --help")
+        require_own_folder(work.folder)  # before the training, not after
         x = floats(load_array(self.inputs))
         require_finite("inputs", x)
-        y = torch.as_tensor(load_array(self.labels)) if self.labels else None
-        teacher, y = teacher_from(self.members, self.variances, x, y)
+        labels = load_array(self.labels) if self.labels else None
+        saw = load_saw(self.folds, self.saw)
+        teacher, y = teacher_from(self.members, self.variances, x, labels, saw, self.task)
         rest, test = Batches(x, y).split(self.held_out, self.seed)
         train, held = rest.split(0.1, stream(self.seed, "validation"))
         said = teacher(train.all)

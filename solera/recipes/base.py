@@ -5,11 +5,23 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from solera.core.disk import write_bytes
 from solera.core.errors import MismatchError
+
+SETTINGS = "settings.json"
+
+
+def _results(folder: Path) -> set[str]:
+    """What a folder has, in files at any depth, but for the settings and locks of a run."""
+
+    def counts(file: Path) -> bool:
+        return file.is_file() and file.name != SETTINGS and not file.name.startswith(".lock")
+
+    return {entry.name for entry in folder.iterdir() if any(map(counts, chain([entry], entry.rglob("*"))))}
 
 
 class Workspace:
@@ -18,14 +30,20 @@ class Workspace:
     def __init__(self, folder: str | Path, settings: dict[str, Any]) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        file, settings = self.folder / "settings.json", json.loads(json.dumps(settings))
-        if file.exists():
+        file, settings = self.folder / SETTINGS, json.loads(json.dumps(settings))
+        self._found, self._begins = _results(self.folder), not file.exists()
+        if file.exists() and self._found:
             known = json.loads(file.read_text())
             changed = [k for k in {**known, **settings} if known.get(k) != settings.get(k)]
             if changed:
                 what = ", ".join(f"{k} was {known.get(k)!r}, now {settings.get(k)!r}" for k in changed)
                 raise MismatchError(f"{self.folder} holds a run with other settings ({what}): choose another --out")
         write_bytes(file, json.dumps(settings, indent=1).encode())
+
+    def take_back(self) -> None:
+        """After a failure: the settings of a run that kept no result must not bind the next one."""
+        if self._begins and _results(self.folder) == self._found:
+            (self.folder / SETTINGS).unlink(missing_ok=True)
 
     def remember(self, name: str, compute: Callable[[], Any]) -> Any:
         """The JSON result of a step: read if it is there, otherwise computed and written."""

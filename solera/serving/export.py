@@ -93,11 +93,17 @@ class Graph:
         options.intra_op_num_threads = threads or torch.get_num_threads()
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        content = source if isinstance(source, bytes) else str(source)
-        self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        self.inputs = {node.name: tuple(node.shape) for node in self.session.get_inputs()}
-        kinds = {node.name: node.type.removeprefix("tensor(").removesuffix(")") for node in self.session.get_inputs()}
-        self.dtypes = {name: np.dtype({"float": "float32"}.get(kind, kind)) for name, kind in kinds.items()}
+        content, what = (source, "this") if isinstance(source, bytes) else (str(source), str(source))
+        try:
+            self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            self.inputs = {node.name: tuple(node.shape) for node in self.session.get_inputs()}
+            kinds = {n.name: n.type.removeprefix("tensor(").removesuffix(")") for n in self.session.get_inputs()}
+            self.dtypes = {name: np.dtype({"float": "float32"}.get(kind, kind)) for name, kind in kinds.items()}
+        except (
+            Exception
+        ) as error:  # onnxruntime has a dozen kinds, none with a common parent; TypeError: takes no numbers
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{what} is no graph of a student ({reason}): solera export makes one") from error
         self.outputs = tuple(node.name for node in self.session.get_outputs())
         self.metadata: dict[str, str] = self.session.get_modelmeta().custom_metadata_map
 

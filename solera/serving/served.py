@@ -12,10 +12,11 @@ import numpy as np
 
 from solera.serving.export import Arrays, Graph, export
 from solera.serving.trace import random_inputs
-from solera.training.card import Input, Preprocessing
+from solera.training.card import CONFIG, Input, Preprocessing
 from solera.training.student import Student
 
 MEASURES = ("total", "data", "knowledge")
+ACCEPTED = "the folder of a student (Student.save or solera distill makes it), or the .onnx file of solera export"
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,14 @@ def read_student(source: Student | str | Path, threads: int | None = None) -> Se
     """A student, its folder, or the .onnx file that `solera export` made of it."""
     if not isinstance(source, Student):
         path = Path(source)
-        if path.suffix == ".onnx" or path.is_file():
+        if not path.exists():
+            raise FileNotFoundError(f"{path} is not there: pass {ACCEPTED}")
+        if path.is_file() and path.suffix != ".onnx":
+            raise ValueError(f"{path} cannot be served: pass {ACCEPTED}")
+        if path.is_file():
             return read_graph(path, threads)
+        if not (path / CONFIG).is_file():
+            raise ValueError(f"{path} is no student, there is no {CONFIG} in it: pass {ACCEPTED}")
         try:
             source = Student.load(path)
         except ValueError as error:

@@ -20,8 +20,8 @@ from solera.distributions.gaussian import Gaussian, beside
 from solera.distributions.mixture import Mixture
 from solera.distributions.normal_wishart import NormalWishart
 from solera.metrics.curves import coverage_curve, pit_histogram
-from solera.metrics.regression import crps_column, mixture_cdf, mixture_quantile
-from solera.metrics.student_t import crps_student_t_column, student_t_cdf, student_t_quantile
+from solera.metrics.regression import crps_column, mixture_cdf
+from solera.metrics.student_t import crps_student_t_column, student_t_cdf
 from solera.tasks.base import (
     Columns,
     ErrorKind,
@@ -38,7 +38,7 @@ from solera.tasks.base import (
 POINTS = 1500  # of a picture
 HOLDS = 0.8  # of the targets: a 90 % interval that holds fewer is over-confident
 Ends = tuple[np.ndarray, np.ndarray]
-Marginal = tuple[Callable[..., np.ndarray], Callable[[], Ends], Callable[..., np.ndarray]]
+Marginal = tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -124,23 +124,25 @@ class Regression(Task):
         mean = prediction.mean
         found = {"predicted": mean.squeeze(-1) if mean.shape[-1] == 1 else mean, **uncertainties(prediction)}
         each, shape = list(_marginals(prediction)), mean.shape[:-1]
-        widths = np.mean([high - low for low, high in (ends() for _, ends, _ in each)], 0).reshape(shape)
+        low, high = self.ends(prediction)
+        widths = (high - low).mean(-1)
         if batch.target is None:
             return {**found, "width": widths}
         target = self.filled(batch.target).to(mean.device)
         y = beside(target, mean)
         found |= {"squared_error": (y - mean).square().sum(-1), "nll": -prediction.log_prob(target)}
         told = list(zip(_numbers(y), each, strict=True))
-        pit = np.stack([cdf(value).reshape(shape) for value, (cdf, _, _) in told], -1)
-        crps = np.mean([score(value) for value, (_, _, score) in told], 0).reshape(shape)
+        pit = np.stack([cdf(value).reshape(shape) for value, (cdf, _) in told], -1)
+        crps = np.mean([score(value) for value, (_, score) in told], 0).reshape(shape)
         pit = pit.squeeze(-1) if pit.shape[-1] == 1 else pit
         return {**found, "width": widths, "crps": crps, "pit": pit}
 
     def ends(self, prediction: Prediction) -> Ends:
-        """Where the 90 % interval of every dimension begins and ends, `[*batch, D]`."""
-        low, high = zip(*(ends() for _, ends, _ in _marginals(prediction)), strict=True)
-        shape = prediction.mean.shape
-        return np.stack(low, -1).reshape(shape), np.stack(high, -1).reshape(shape)
+        """Where the 90 % interval of every dimension begins and ends, `[*batch, D]`, in float64."""
+        assert isinstance(prediction, (Gaussian, Mixture, NormalWishart))
+        low, high = prediction.interval(0.9, torch.float64)
+        require_finite("the ends of the 90 % intervals", torch.stack([low, high]))
+        return low.cpu().numpy(), high.cpu().numpy()
 
     def compare(self, prediction: Prediction, reference: Prediction) -> dict[str, Tensor | np.ndarray]:
         """`away`: the squared distance of the two means, beside the reference's total variance."""
@@ -246,13 +248,8 @@ def _numbers(values: Tensor) -> list[np.ndarray]:
     return list(np.moveaxis(values.double().cpu().numpy().reshape(-1, values.shape[-1]), -1, 0))
 
 
-def _mirrored(middle: np.ndarray, high: np.ndarray) -> Ends:
-    """Both ends of a symmetric interval, from one of them."""
-    return 2 * middle - high, high
-
-
 def _marginals(prediction: Prediction) -> Iterator[Marginal]:
-    """For each dimension: its distribution function, the ends of its 90 % interval, and the CRPS of every target."""
+    """For each dimension: its distribution function, and the CRPS of every target."""
     if isinstance(prediction, NormalWishart):
         (belief,), (freedom,) = (_numbers(t.unsqueeze(-1)) for t in (prediction.belief, prediction.freedom))
         size = prediction.mean.shape[-1]
@@ -261,7 +258,6 @@ def _marginals(prediction: Prediction) -> Iterator[Marginal]:
             told = mean, np.sqrt(np.exp(log_variance) * wider), freedom - size + 1
             yield (
                 lambda y, told=told: student_t_cdf(y, *told),
-                lambda told=told: _mirrored(told[0], student_t_quantile(0.95, *told)),
                 lambda y, told=told: crps_student_t_column(y, *told),
             )
         return
@@ -279,6 +275,5 @@ def _marginals(prediction: Prediction) -> Iterator[Marginal]:
         told = mean, variance, shares
         yield (
             lambda y, told=told: mixture_cdf(y, *told),
-            lambda told=told: (mixture_quantile(0.05, *told), mixture_quantile(0.95, *told)),
             lambda y, told=told: crps_column(y, *told),
         )

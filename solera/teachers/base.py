@@ -40,16 +40,26 @@ class Teacher(Protocol):
         ...
 
 
+def _masks(batch: Batch, tensors: list[Tensor]) -> list[Tensor | None]:
+    """Where each input is no padding, as far as the batch tells."""
+    if batch.masks is not None:
+        return list(tensors_in(batch.masks))
+    alone = len(tensors) == 1 and batch.weight is not None and batch.weight.shape == tensors[0].shape
+    return [batch.weight > 0 if alone and batch.weight is not None else None for _ in tensors]
+
+
 def row_fingerprints(batch: Batch) -> np.ndarray:
     """A 64-bit fingerprint per example of its input: Σ_i bits_i·r_i mod 2⁶⁴ with fixed odd multipliers.
 
-    Trailing zeros add nothing, so a sequence padded with 0 keeps its fingerprint whatever it is padded to.
+    Trailing zeros add nothing, so a sequence padded with 0 keeps its fingerprint whatever it is padded to. Other
+    padding is told by the batch's masks; of a lone tensor with a weight per token, by these weights.
     """
     result = np.zeros(len(batch), dtype=np.uint64)
-    for number, tensor in enumerate(tensors_in(batch.inputs)):
+    tensors = tensors_in(batch.inputs)
+    for number, (tensor, mask) in enumerate(zip(tensors, _masks(batch, tensors), strict=True)):
         values = tensor.detach().cpu()
-        if batch.weight is not None and values.shape == batch.weight.shape:
-            values = values * (batch.weight.cpu() > 0).to(values.dtype)
+        if mask is not None:
+            values = values * mask.cpu().reshape(*mask.shape, *[1] * (values.ndim - mask.ndim)).to(values.dtype)
         values = values.reshape(len(batch), -1)
         values = values.double() if values.is_floating_point() else values.long()
         bits = (values + 0).numpy().view(np.uint64)  # + 0: minus zero is zero

@@ -1,11 +1,8 @@
 """Ask the teacher once about every example and keep the answers."""
 
-import os
 import shutil
-import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
-from importlib.metadata import version
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,12 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.disk import only_writer, read_manifest, write_manifest, write_tensors
+from solera.core.disk import only_writer, write_manifest, write_tensors
 from solera.core.errors import MismatchError
+from solera.core.processes import await_first, present, rank_and_world, require_nobody
 from solera.core.progress import progress, tell
-from solera.data import Batch, Batches
+from solera.data import Batch, Batches, as_batches, require_finite_inputs
+from solera.data.names import Names, class_names
+from solera.tasks import Task
 from solera.teachers.base import Teacher, row_fingerprints
-from solera.teachers.codecs import Codec, Columns, codec_named, name_of
+from solera.teachers.codecs import Codec, Columns, codec_named
+from solera.teachers.manifests import MANIFEST, gather_leftovers, join, nothing, opened, part_name, settings_of
 from solera.teachers.transfer_set import KIND, VERSION, TransferSet, open_shard, require_same_members
 
 _BOOKKEEPING_BYTES = 24  # index, length and fingerprint of an example
@@ -85,25 +86,23 @@ class _Known:
         return bool(there.all())
 
 
-def _begin(file: Path, codec: Codec, teacher: Teacher, labels: list[str] | None) -> dict[str, Any]:
-    """A new manifest, or the one an earlier capture left, once it is sure to belong to the same things."""
-    path, settings = file.parent, {"name": name_of(codec), **asdict(codec)}  # type: ignore[call-overload]
-    if not file.exists():
-        asked = {"codec": settings, "members": teacher.fingerprints, "labels": labels}
-        return {**asked, "solera": version("solera"), "shards": [], "complete": False}
-    manifest = read_manifest(file, KIND, VERSION)
-    if manifest["codec"] != settings:
-        raise MismatchError(f"{path} was begun with codec {manifest['codec']}, not {settings}: choose another folder")
-    if manifest["labels"] != labels:
-        raise MismatchError(f"{path} was begun with labels {manifest['labels']}, not {labels}: choose another folder")
-    require_same_members(path, manifest["members"], teacher.fingerprints)
-    kept = {k: v for k, v in manifest.items() if k not in ("kind", "version")}
-    return {**kept, "complete": False}
+def _names(teacher: Teacher, labels: Names | None) -> list[str] | None:
+    """The class names to remember: the teacher's own, or others for the same columns."""
+    own = getattr(teacher, "labels", None)
+    if labels is None:
+        return own
+    given = class_names(labels)
+    if own is not None and given != own and (len(given) != len(own) or set(given) == set(own)):
+        raise ValueError(
+            f"labels are {given}, but the teacher's columns are {own}, in that order: leave labels out, or pass "
+            "them to the Ensemble, which puts its members' columns into their order"
+        )
+    return given
 
 
 def forecast(batches: Iterable[Batch], encoded: Columns, batch: Batch) -> int | None:
     """The bytes a capture will write, from one encoded batch; None where the number of rows cannot be known."""
-    if not isinstance(batches, (Batches, list, tuple)):
+    if not isinstance(batches, (Batches, list, tuple)) or (isinstance(batches, Batches) and batches.mapped):
         return None
     axes = 2 if batch.weight is not None and batch.weight.ndim > 1 else 1
     row = sum(column[(0,) * axes].numel() * column.element_size() for column in encoded.values())
@@ -124,83 +123,107 @@ def _require_room(path: Path, need: int | None) -> None:
         )
 
 
-def _mine(batches: Iterable[Batch]) -> tuple[int, int, Iterator[Batch]]:
-    """This process's share of the batches, under torchrun; all of them otherwise."""
-    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    return rank, world, islice(iter(batches), rank, None, world)
+class _Writer:
+    """Writes shards of the answers, and after each of them a manifest that names it."""
+
+    def __init__(self, path: Path, file: str, prefix: str, manifest: dict[str, Any], begun: int) -> None:
+        self.path, self.file, self.prefix, self.manifest, self.begun = path, file, prefix, manifest, begun
+        self.shard = _Shard()
+
+    def add(self, batch: Batch, encoded: Columns, shard_bytes: int) -> None:
+        self.shard.add(batch, encoded)
+        if self.shard.bytes >= shard_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.shard.parts:
+            number = self.begun + len(self.manifest["shards"])  # above that of every shard there is: names are new
+            file, columns = f"{self.prefix}-{number:05d}.safetensors", self.shard.joined()
+            checksum = write_tensors(self.path / file, columns)
+            self.manifest["shards"].append({"file": file, "sha256": checksum, "examples": len(columns["index"])})
+            self.write()
+            self.shard = _Shard()
+
+    def finish(self) -> None:
+        self.flush()
+        self.manifest["complete"] = True
+        self.write()
+
+    def write(self) -> None:
+        write_manifest(self.path / self.file, KIND, VERSION, self.manifest)
+
+
+def _ask(
+    teacher: Teacher, batches: Iterable[Batch], codec: Codec, known: _Known, writer: _Writer, shard_bytes: int
+) -> None:
+    """What the teacher says about this process's share of the batches, but for what is already known."""
+    (rank, world), asked = rank_and_world(), False
+    total = len(range(rank, len(batches), world)) if hasattr(batches, "__len__") else 0  # type: ignore[arg-type]
+    with progress(f"capture into {writer.path}", total) as advance:
+        for batch in islice(iter(batches), rank, None, world):
+            if not known.has(batch):
+                require_finite_inputs(batch)
+                targets = teacher(batch)
+                encoded = codec.encode(targets)
+                if not asked:
+                    _require_room(writer.path, forecast(batches, encoded, batch))
+                    tokens, classes = batch.weight is not None and batch.weight.ndim > 1, targets.mean.shape[-1]
+                    labels = writer.manifest["labels"]
+                    if labels is not None and len(labels) != classes:
+                        raise ValueError(f"there are {len(labels)} labels for {classes} classes: {labels}")
+                    writer.manifest |= {"classes": classes, "tokens": tokens}
+                    asked = True
+                writer.add(batch, encoded, shard_bytes)
+            advance("")
 
 
 @torch.no_grad()
 def capture(
     teacher: Teacher,
-    batches: Iterable[Batch],
+    data: Any,
     path: str | Path,
     codec: Codec | str = "dense",
     *,
-    labels: list[str] | None = None,
+    task: Task | None = None,
+    labels: Names | None = None,
     shard_bytes: int = 64 << 20,
 ) -> TransferSet:
-    """Remembers what `teacher` says about `batches` in the folder `path`.
+    """Remembers what `teacher` says about `data` (arrays, batches, a loader, a data set) in the folder `path`.
 
     Codecs: "dense" (every member), "mean", "top_k" (size independent of members and classes), or one with settings,
     such as `TopKCodec(keep=32)`. Stopped at any moment, killed even, the same call goes on where it was; called with
-    more batches than last time, it adds the new ones. Under `torchrun` the processes share the work.
+    more batches than last time, it adds the new ones. Under `torchrun` the processes share the work; if one of them
+    dies, the others say so once they have finished their own shares.
+
+    The class names are the teacher's; `labels` gives them where it has none, or other ones for the same columns.
     """
     path, codec = Path(path), codec_named(codec) if isinstance(codec, str) else codec
-    rank, world, mine = _mine(batches)
-    name = "manifest.json" if world == 1 else f"manifest-{rank}.json"
-    prefix = "shard" if world == 1 else f"shard-{rank}"
-    with only_writer(path, name):
-        manifest = _begin(path / name, codec, teacher, labels)
-        known, shard, asked = _Known(path, manifest["shards"]), _Shard(), False
-
-        def flush() -> None:
-            nonlocal shard
-            if shard.parts:
-                file = f"{prefix}-{len(manifest['shards']):05d}.safetensors"
-                columns = shard.joined()
-                checksum = write_tensors(path / file, columns)
-                manifest["shards"].append({"file": file, "sha256": checksum, "examples": len(columns["index"])})
-                write_manifest(path / name, KIND, VERSION, manifest)
-                shard = _Shard()
-
-        total = len(range(rank, len(batches), world)) if hasattr(batches, "__len__") else 0  # type: ignore[arg-type]
-        with progress(f"capture into {path}", total) as advance:
-            for batch in mine:
-                if not known.has(batch):
-                    targets = teacher(batch)
-                    encoded = codec.encode(targets)
-                    if not asked:
-                        _require_room(path, forecast(batches, encoded, batch))
-                        tokens = batch.weight is not None and batch.weight.ndim > 1
-                        manifest |= {"classes": targets.mean.shape[-1], "tokens": tokens}
-                        asked = True
-                    shard.add(batch, encoded)
-                    if shard.bytes >= shard_bytes:
-                        flush()
-                advance("")
-        flush()
-        if not manifest["shards"]:
-            raise ValueError(f"there is nothing to capture into {path}: the batches are empty")
-        manifest["complete"] = True
-        write_manifest(path / name, KIND, VERSION, manifest)
-    if world > 1:
-        _join(path, world, rank)
+    batches = data if isinstance(data, Iterator) else as_batches(data, read=None if task is None else task.batch)
+    asked = {"codec": settings_of(codec), "members": teacher.fingerprints, "labels": _names(teacher, labels)}
+    rank, world = rank_and_world()
+    opened(path, asked)  # refuses, if it must, before anybody waits
+    if rank:
+        await_first(path)
+    with only_writer(path, part_name(rank) if rank else MANIFEST):
+        if rank == 0:
+            require_nobody(path)
+            gather_leftovers(path, asked)
+        with present(path, rank) if world > 1 else nullcontext():
+            whole = opened(path, asked)
+            known = _Known(path, whole["shards"])
+            if world == 1:
+                writer = _Writer(path, MANIFEST, "shard", whole, 0)
+            else:
+                part = {**whole, "shards": []}
+                writer = _Writer(path, part_name(rank), f"shard-{rank}", part, len(whole["shards"]))
+            _ask(teacher, batches, codec, known, writer, shard_bytes)
+            writer.flush()
+            if world == 1 and not whole["shards"]:
+                raise nothing(path)
+            writer.finish()
+            if world > 1:
+                join(path, whole, rank, world)
     return TransferSet(path)
-
-
-def _join(path: Path, world: int, rank: int) -> None:
-    """The first process waits for the others' manifests and writes the one that counts; they wait for that."""
-    parts = [path / f"manifest-{number}.json" for number in range(world)]
-    done = path / "manifest.json"
-    waited_for = [done] if rank else parts
-    while not all(p.exists() and read_manifest(p, KIND, VERSION)["complete"] for p in waited_for):
-        time.sleep(0.1)
-    if rank == 0:
-        manifests = [read_manifest(p, KIND, VERSION) for p in parts]
-        whole = {k: v for k, v in manifests[0].items() if k not in ("kind", "version")}
-        whole["shards"] = [entry for manifest in manifests for entry in manifest["shards"]]
-        write_manifest(done, KIND, VERSION, whole)
 
 
 @torch.no_grad()

@@ -9,14 +9,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from solera.core.disk import fingerprint
-from solera.data import Batch, map_tensors, tensors_in
+from solera.data import Batch, as_inputs, map_tensors, tensors_in
 from solera.data.names import Names, class_names
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
+from solera.nn.call import call
 from solera.teachers.adapters import Adapter, Function, Predictions, Regressor, adapt, is_model
-from solera.teachers.adapters.labels import align
+from solera.teachers.adapters.labels import ABSENT, align, in_order
 from solera.teachers.adapters.noise import as_noise, with_noise, with_variance
 from solera.teachers.adapters.probabilities import require_logits
 from solera.teachers.base import Teacher, as_saw, member_weights, stack_members, with_mask
@@ -84,7 +85,8 @@ class Ensemble(nn.Module):
     ) -> None:
         super().__init__()
         adapted = _adapted(models)
-        self.family, self.noise = family, as_noise(noise)
+        self.family: Family = family
+        self.noise = as_noise(noise)
         family_named(family)
         if family == "categorical" and (noise is not None or any(isinstance(m, Regressor) for m in adapted)):
             raise ValueError(
@@ -112,6 +114,10 @@ class Ensemble(nn.Module):
         own = [_fingerprint(model, order) for model, order in zip(self.models, self._orders, strict=True)]
         return with_noise(with_mask(own, self.saw), self.noise)
 
+    def member(self, number: int) -> "Ensemble":
+        """One of the models as an ensemble of its own."""
+        return Ensemble([self.models[number]], labels=self.labels, family=self.family, noise=self.noise)
+
     def check(self, batch: Batch) -> None:
         """A live teacher answers for anything but an example that every member was trained on."""
         member_weights(self.saw, batch.index)
@@ -119,20 +125,22 @@ class Ensemble(nn.Module):
     def ask(self, number: int, inputs: Any) -> Float[Tensor, "*batch outputs"]:
         """One member's logits, in the order of the labels; or its means and log-variances."""
         model, order = self.models[number], self._orders[number]
-        answer, who = model(inputs), f"member {number} ({type(model).__name__})"
+        asked = model(inputs) if isinstance(model, Adapter) else call(model, inputs)
+        answer, who = asked, f"member {number} ({type(model).__name__})"
         if not isinstance(answer, Tensor) or not answer.is_floating_point():
             wanted = "logits" if self.family == "categorical" else "means and log-variances"
             raise TypeError(f"{who} must answer with a tensor of {wanted}, got a {type(answer).__name__}")
         if self.family == "gaussian":
             return with_variance(answer, self.noise, who)
-        if self.labels is not None and answer.shape[-1] != len(self.labels):
+        known = len(self.labels or []) if order is None else sum(place != ABSENT for place in order)
+        if self.labels is not None and answer.shape[-1] != known:
             raise ValueError(
                 f"{who} answers {tuple(answer.shape)}, but there are {len(self.labels)} labels: {self.labels}"
             )
         if number in self._assumed:
             require_logits(answer, who)
             self._assumed.discard(number)
-        return answer if order is None else answer[..., order]
+        return answer if order is None else in_order(answer, order)
 
     def said(self, inputs: Any) -> Any:
         """What every member says, as a `Categorical` or `Gaussian` with member axis −2, whatever it was trained on."""
@@ -151,6 +159,7 @@ class Ensemble(nn.Module):
     @torch.no_grad()
     def predict(self, inputs: Any, batch_size: int = 1024) -> Mixture:
         """Every member's answer about these inputs, as one mixture."""
+        inputs = as_inputs(inputs)
         size = len(tensors_in(inputs)[0])
         parts = []
         for start in range(0, size, batch_size):

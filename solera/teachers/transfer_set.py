@@ -77,6 +77,11 @@ class TransferSet:
         """K."""
         return self.manifest["classes"]
 
+    @property
+    def labels(self) -> list[str] | None:
+        """The names of the classes (or targets), if the ensemble had any."""
+        return self.manifest["labels"]
+
     def __len__(self) -> int:
         return len(self._ids)
 

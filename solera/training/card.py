@@ -1,5 +1,6 @@
 """What is written beside a student's weights: what goes in and comes out, where it came from, and its model card."""
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from solera.core.disk import read_manifest, write_bytes, write_manifest
 from solera.data import tensors_in
 
 KIND, VERSION = "student", 1
+WEIGHTS, CARD, CONFIG = "model.safetensors", "README.md", "config.json"  # a student's files
+_TOP = "---\nlibrary_name: solera\n"  # how a card begins
 LIMITS = (
     "It knows nothing of inputs unlike those it was distilled on: there its answers, and its uncertainties too, are "
     "guesses. Large knowledge uncertainty says that an input is unfamiliar; small knowledge uncertainty does not prove "
@@ -193,7 +196,7 @@ def model_card(config: Mapping[str, Any]) -> str:
     passed = f", model={network['made_by']}" if "made_by" in network else ""
     tags = "\n".join(f"- {tag}" for tag in ("solera", "ensemble-distillation", "uncertainty", method.lower()))
     sections = [
-        f"---\nlibrary_name: solera\n{_kind(config)}tags:\n{tags}\n---",
+        f"{_TOP}{_kind(config)}tags:\n{tags}\n---",
         f"# {method} student",
         f"One {network.get('class', network['name'])} of {config['parameters']:,} parameters that stands in for "
         f"{ensemble}: it was distilled with Solera's {method} to give the ensemble's prediction and its uncertainty.",
@@ -208,15 +211,34 @@ def model_card(config: Mapping[str, Any]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
+def _is_ours(file: Path) -> bool:
+    """Whether Student.save wrote this config.json or README.md; of weights alone nobody can tell."""
+    if file.name == CONFIG:
+        try:
+            return json.loads(file.read_bytes())["kind"] == KIND
+        except (ValueError, KeyError, TypeError):
+            return False
+    return file.name == CARD and file.read_bytes().startswith(_TOP.encode())
+
+
+def require_own_folder(folder: Path) -> None:
+    """Refuses to write over somebody else's files; an earlier student, or what a kill left of one, may be replaced."""
+    there = [folder / name for name in (CONFIG, CARD, WEIGHTS) if (folder / name).exists()]
+    if there and not _is_ours(there[0]):
+        raise ValueError(
+            f"{there[0]} is not from a student of Solera's and would be lost: choose another folder, or move it away"
+        )
+
+
 def record(folder: str | Path, metrics: Mapping[str, float], thresholds: Mapping[str, float]) -> None:
     """Writes how a student did into its folder: the notes in config.json, and two sections of README.md.
 
     The rest of the card, which its owner may have edited, stays as it is.
     """
     folder = Path(folder)
-    config = read_manifest(folder / "config.json", KIND, VERSION)
+    config = read_manifest(folder / CONFIG, KIND, VERSION)
     notes = Notes(**{**config.get("notes", {}), "metrics": metrics, "thresholds": thresholds}).entry()
-    card = folder / "README.md"
+    card = folder / CARD
     if card.is_file():
         text = card.read_text()
         for section in _measured(notes):
@@ -224,4 +246,4 @@ def record(folder: str | Path, metrics: Mapping[str, float], thresholds: Mapping
             text = re.sub(rf"^{title}\n.*?(?=^## |\Z)", lambda _, s=section: f"{s}\n\n", text, flags=re.M | re.S)
         write_bytes(card, (text.rstrip("\n") + "\n").encode())
     kept = {key: value for key, value in config.items() if key not in ("kind", "version")}
-    write_manifest(folder / "config.json", KIND, config["version"], {**kept, "notes": notes})
+    write_manifest(folder / CONFIG, KIND, config["version"], {**kept, "notes": notes})

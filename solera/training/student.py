@@ -12,12 +12,22 @@ from torch import Tensor, nn
 import solera.methods
 import solera.nn
 from solera.core.checks import require_finite
-from solera.core.disk import fingerprint, read_manifest, require_checksum, write_bytes, write_manifest, write_tensors
+from solera.core.disk import fingerprint, read_manifest, require_checksum, tensor_bytes, write_bytes, write_manifest
 from solera.data import as_inputs, map_tensors, tensors_in
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
 from solera.nn.call import call
-from solera.training.card import KIND, VERSION, Notes, Preprocessing, model_card
+from solera.training.card import (
+    CARD,
+    CONFIG,
+    KIND,
+    VERSION,
+    WEIGHTS,
+    Notes,
+    Preprocessing,
+    model_card,
+    require_own_folder,
+)
 
 
 def outputs_of(prediction: Prediction) -> tuple[str, ...]:
@@ -112,11 +122,13 @@ class Student(nn.Module):
     def save(self, path: str | Path) -> Path:
         """`model.safetensors`, `README.md` and `config.json` in the folder `path`: what huggingface_hub expects of one.
 
-        The config comes last and vouches for the weights; the README, a model card, is yours to edit.
+        The config comes last and vouches for the weights; the README, a model card, is yours to edit. An earlier
+        student in the folder is replaced; files of others are not, that is a ValueError.
         """
         path = Path(path)
+        require_own_folder(path)
         tensors = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
-        checksum = write_tensors(path / "model.safetensors", tensors, {"format": "pt"})
+        weights, checksum = tensor_bytes(tensors, {"format": "pt"})
         content = {
             "solera": version("solera"),
             "torch": torch.__version__,
@@ -129,10 +141,11 @@ class Student(nn.Module):
             "notes": self.notes.entry(),
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "fingerprint": self.fingerprint,
-            "weights": {"file": "model.safetensors", "sha256": checksum},
+            "weights": {"file": WEIGHTS, "sha256": checksum},
         }
-        write_bytes(path / "README.md", model_card(content).encode())
-        write_manifest(path / "config.json", KIND, VERSION, content)
+        write_bytes(path / CARD, model_card(content).encode())  # first: if killed, it tells whose the weights are
+        write_bytes(path / WEIGHTS, weights)
+        write_manifest(path / CONFIG, KIND, VERSION, content)
         return path
 
     @property
@@ -144,8 +157,8 @@ class Student(nn.Module):
     def load(cls, path: str | Path, model: nn.Module | None = None) -> "Student":
         """Reads a student back. A network of your own class is not stored: pass a fresh instance as `model`."""
         path = Path(path)
-        config = read_manifest(path / "config.json", KIND, VERSION)
-        require_checksum(path / "model.safetensors", config["weights"]["sha256"])
+        config = read_manifest(path / CONFIG, KIND, VERSION)
+        require_checksum(path / WEIGHTS, config["weights"]["sha256"])
         network, method = config["network"], config["method"]
         made_by = network.get("made_by", f"{network['name']}(...)")
         if model is None:
@@ -163,7 +176,7 @@ class Student(nn.Module):
             raise ValueError(f"{path} uses the method {method['name']}, which this Solera does not have: upgrade it")
         assert model is not None
         try:
-            model.load_state_dict(load_file(path / "model.safetensors"))
+            model.load_state_dict(load_file(path / WEIGHTS))
         except RuntimeError as error:
             first = str(error).strip().splitlines()[1:2]
             raise ValueError(

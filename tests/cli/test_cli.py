@@ -1,10 +1,13 @@
 """The command line, as a person runs it."""
 
+import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -13,11 +16,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import solera as solera_package
 from solera import Student
-from solera.cli.main import app
+from solera.cli.main import app, main
 from solera.cli.run import parse
+from solera.core.disk import only_writer
+from solera.core.errors import MismatchError
 from solera.evaluation import Evaluation
-from solera.recipes import find, names
+from solera.recipes import find, names, summary
+from solera.recipes.base import Workspace
 from solera.recipes.digits import Digits
 from solera.serving import Graph
 
@@ -116,7 +123,8 @@ def test_overrides_are_parsed_by_type():
 def test_every_recipe_is_found_by_its_name():
     assert "digits" in names()
     for name in names():
-        assert find(name).__doc__
+        assert inspect.getdoc(find(name)).startswith(summary(name))
+        assert summary(name)
 
 
 def test_errors_are_one_line(tmp_path):
@@ -126,6 +134,82 @@ def test_errors_are_one_line(tmp_path):
     assert done.stderr.startswith("solera: ")
     assert len(done.stderr.strip().splitlines()) == 1
     assert os.fspath(tmp_path) in done.stderr
+
+
+def refused(arguments, monkeypatch, capsys):
+    """The one line that a person reads when these arguments fail."""
+    monkeypatch.setattr(sys, "argv", ["solera", *map(str, arguments)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert left.value.code == 1
+    return line
+
+
+def foreign_graph(path, kind):
+    """ONNX that Solera did not make."""
+    from onnx import TensorProto, checker, helper, save
+
+    values = [helper.make_tensor_value_info(name, getattr(TensorProto, kind), [1, 2]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "theirs", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    checker.check_model(model)
+    save(model, path)
+
+
+def test_what_cannot_be_served_is_named_in_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "some.py").write_text("print('hello')")
+    (tmp_path / "junk.onnx").write_text("no graph")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "config.json").write_text('{"model_type": "bert"}')
+    foreign_graph(tmp_path / "numbers.onnx", "FLOAT")
+    foreign_graph(tmp_path / "words.onnx", "STRING")
+    accepted = "the folder of a student.* or the .onnx file of solera export"
+    for name, message in {
+        "some.py": f"cannot be served: pass {accepted}",
+        "nowhere": f"is not there: pass {accepted}",
+        "nowhere.onnx": f"is not there: pass {accepted}",
+        "empty": f"is no student, there is no config.json in it: pass {accepted}",
+        "theirs": "holds no student: its config.json is not one that Solera wrote",
+        "junk.onnx": r"is no graph of a student \(.*\): solera export makes one",
+        "words.onnx": r"is no graph of a student \(.*\): solera export makes one",
+        "numbers.onnx": "is no student, its metadata has no labels.*: make it with solera export",
+    }.items():
+        line = refused(["serve", tmp_path / name, "--port", 0], monkeypatch, capsys)
+        assert re.fullmatch(f"solera: {re.escape(str(tmp_path / name))} {message}", line), line
+
+
+def test_a_folder_in_use_is_one_line_too(tmp_path, monkeypatch, capsys):
+    with only_writer(tmp_path):
+        line = refused(["run", "digits", "--out", tmp_path], monkeypatch, capsys)
+    assert line.startswith(f"solera: {tmp_path} is being written by another process: wait for it")
+
+
+def test_the_version_is_the_installed_one():
+    from importlib.metadata import version
+
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.stdout) == (0, f"solera {version('solera')}\n")
+
+
+def test_the_demo_ends_with_what_works_without_a_checkout(arrays, monkeypatch):
+    """A user of the wheel has no docs folder; the lines of Python that it prints run as they are."""
+    from sklearn.linear_model import LogisticRegression
+
+    monkeypatch.setattr("solera.cli.run.carry_out", lambda recipe, out: None)
+    said = CliRunner().invoke(app, ["demo"]).stdout
+    assert not re.search(r"\S+\.md\b", said)
+    code = re.search(r"your own.*?:\n((?:  .*\n)+)", said).group(1)
+    x, y = np.load(arrays / "x.npy"), np.load(arrays / "y.npy")
+    models = [LogisticRegression(C=c, max_iter=500).fit(x, y) for c in (0.1, 1.0, 10.0)]
+    monkeypatch.chdir(arrays)
+    exec(
+        textwrap.dedent(code), {"solera": solera_package, "inputs": x} | {f"model_{i + 1}": models[i] for i in range(3)}
+    )
+    assert Student.load(arrays / "student").predict(x.astype(np.float32)).mean.shape == (150, 3)
+    command = re.search(r"solera (\w+) --help", said).group(1)
+    assert CliRunner().invoke(app, [command, "--help"]).exit_code == 0
 
 
 @pytest.fixture
@@ -171,6 +255,47 @@ def test_bad_arrays_are_refused_in_one_line(arrays, arguments, message):
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new folder", "a folder with files of others"])
+def test_a_call_that_failed_on_its_input_can_be_corrected(arrays, there, monkeypatch):
+    monkeypatch.chdir(arrays)
+    folder = arrays / "student"
+    if there:
+        folder.mkdir()
+        (folder / "notes.txt").write_text("mine")
+
+    def distilled(members, epochs):
+        given = ["--members", members, "--inputs", "x.npy", "--epochs", epochs, "--out", "student"]
+        return CliRunner().invoke(app, ["distill", *given]).exception
+
+    assert "no.npy is not there" in str(distilled("no.npy", "1"))
+    assert folder.exists() == there
+    assert not (folder / "settings.json").exists()
+    assert distilled("preds.npy", "1") is None
+    assert "epochs was 1, now 2" in str(distilled("preds.npy", "2"))
+    assert (folder / "settings.json").exists()
+
+
+def test_settings_of_a_run_that_was_killed_before_its_first_result_bind_nobody(tmp_path):
+    Workspace(tmp_path, {"epochs": 1})
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / ".lock").touch()
+    work = Workspace(tmp_path, {"epochs": 2})
+    work.take_back()  # not its own: they were there when it began
+    assert json.loads((tmp_path / "settings.json").read_text()) == {"epochs": 2}
+    work.remember("step", lambda: 1)
+    with pytest.raises(MismatchError, match="epochs was 2, now 3"):
+        Workspace(tmp_path, {"epochs": 3})
+
+
+def test_a_folder_with_a_readme_of_others_is_refused_before_the_training(arrays, monkeypatch):
+    monkeypatch.chdir(arrays)
+    (arrays / "student").mkdir()
+    (arrays / "student" / "README.md").write_text("mine")
+    done = CliRunner().invoke(app, ["distill", "--members", "preds.npy", "--inputs", "x.npy", "--out", "student"])
+    assert "README.md is not from a student of Solera's" in str(done.exception)
+    assert [file.name for file in (arrays / "student").iterdir() if not file.name.startswith(".lock")] == ["README.md"]
 
 
 def test_forecasts_in_one_student_out(tmp_path):

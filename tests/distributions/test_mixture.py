@@ -195,3 +195,63 @@ def test_gradients_agree_with_finite_differences():
         return *(getattr(ours, name) for name in MEASURES), ours.log_prob(y)
 
     assert torch.autograd.gradcheck(everything, logits)
+
+
+RULED_OUT = {  # by every member, by one, by each of them another
+    "all": [[True, False, False, True], [True, False, False, True]],
+    "one": [[False, False, False, True], [False, False, False, False]],
+    "each": [[True, False, True, False], [False, True, True, False]],
+}
+WEIGHTS = [None, [0.25, 0.75], [1.0, 0.0]]
+
+
+@pytest.mark.parametrize("weights", WEIGHTS, ids=str)
+@pytest.mark.parametrize("kind", RULED_OUT)
+def test_classes_of_logit_minus_infinity(kind, weights):
+    """Values against probabilities with zeros; infinite only where a member is sure that the mean is wrong."""
+    torch.manual_seed(0)
+    logits = torch.randn(2, 4, dtype=torch.float64).masked_fill(torch.tensor(RULED_OUT[kind]), -math.inf)
+    p, w = logits.softmax(-1).numpy(), np.array([0.5, 0.5] if weights is None else weights)
+    mean = w @ p
+    true = {
+        "mean": mean,
+        "total": -sum(q * math.log(q) for q in mean if q),
+        "data": sum(share * -sum(q * math.log(q) for q in row if q) for share, row in zip(w, p, strict=True)),
+        "knowledge": sum(share * rel_entr(row, mean).sum() for share, row in zip(w, p, strict=True) if share),
+        "rmi": sum(share * rel_entr(mean, row).sum() for share, row in zip(w, p, strict=True) if share),
+    }
+    true["epkl"] = true["knowledge"] + true["rmi"]
+    assert (true["rmi"] == math.inf) == (kind != "all" and weights != [1.0, 0.0])
+    for grad in (False, True):
+        ours = mixture(logits.clone().requires_grad_(grad), weights, torch.float64)
+        for name, value in true.items():
+            np.testing.assert_allclose(getattr(ours, name).detach(), value, rtol=1e-12, atol=1e-15, err_msg=name)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS, ids=str)
+@pytest.mark.parametrize("kind", RULED_OUT)
+def test_a_logit_of_minus_infinity_has_no_slope_and_spoils_no_other(kind, weights):
+    torch.manual_seed(0)
+    ruled_out = torch.tensor(RULED_OUT[kind])
+    logits = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+
+    def measures(z):
+        ours = mixture(z.masked_fill(ruled_out, -math.inf), weights, torch.float64)
+        rest = [ours.rmi, ours.epkl] if kind == "all" or weights == [1.0, 0.0] else []
+        return ours.mean, ours.total, ours.data, ours.knowledge, *rest
+
+    assert torch.autograd.gradcheck(measures, logits)
+    z = logits.detach().masked_fill(ruled_out, -math.inf).requires_grad_()
+    ours = mixture(z, weights, torch.float64)
+    values = [*(getattr(ours, name) for name in MEASURES), ours.mean @ torch.arange(4.0).double()]
+    for value in [*values, ours.log_prob(torch.tensor(1))]:
+        (slope,) = torch.autograd.grad(value, z, retain_graph=True)
+        assert slope.isfinite().all()
+        assert (slope[ruled_out] == 0).all()
+
+
+def test_one_member_with_an_impossible_class_has_finite_slopes():
+    z = torch.tensor([[0.3, -math.inf, 1.0]], requires_grad=True)
+    for name in MEASURES:
+        (slope,) = torch.autograd.grad(getattr(mixture(z), name), z)
+        assert slope.isfinite().all()

@@ -80,18 +80,24 @@ def _curves(generator: np.random.Generator, model: str, sets: list[str], classes
             found["roc"].setdefault(s, {})[m] = {**rates, "auroc": float(np.mean(rates["true"]))}
     if classes:
         confidence = np.linspace(0.35, 0.97, 10)
-        found["reliability"] = {
-            "confidence": list(confidence),
-            "accuracy": list(confidence - 0.02 * strength * (1 - confidence) + generator.normal(0, 0.01, 10)),
-            "share": list(np.exp(5 * confidence) / np.exp(5 * confidence).sum()),
-        }
+        accuracy = confidence - 0.02 * strength * (1 - confidence) + generator.normal(0, 0.01, 10)
+        share = np.exp(5 * confidence) / np.exp(5 * confidence).sum()
+        drawn = [_figure("reliability", "line", confidence, accuracy, share=list(share))]
     else:
         level, target = np.linspace(0.05, 0.95, 19), generator.normal(20, 8, 600)
         pit = generator.dirichlet(np.full(20, 60.0))
-        found["coverage"] = {"level": list(level), "covered": list(level ** (1 + strength / 20))}
-        found["pit"] = {"edges": list(np.linspace(0, 1, 21)), "share": list(pit)}
-        found["truth"] = {"target": list(target), "predicted": list(target + generator.normal(0, 2, 600))}
-    return found
+        drawn = [
+            _figure("coverage", "line", level, level ** (1 + strength / 20)),
+            _figure("pit", "bars", np.linspace(0, 1, 21), pit, percent=[False, True], guide="even"),
+            _figure("truth", "points", target, target + generator.normal(0, 2, 600), percent=[False, False]),
+        ]
+    return found | {"figures": {figure["name"]: figure for figure in drawn}}
+
+
+def _figure(name: str, kind: str, x: np.ndarray, y: np.ndarray, **others) -> dict:
+    made = {"name": name, "kind": kind, "x": list(x), "y": list(y), "title": name.capitalize(), "share": None}
+    made |= {"caption": f"What {name} shows.", "axes": [f"{name} x", f"{name} y"], "hover": "%{x}, %{y}"}
+    return {**made, "percent": [True, True], "guide": "diagonal", **others}
 
 
 def _examples(generator: np.random.Generator, labels: list[str] | None, sets: list[str], count: int) -> list[dict]:
@@ -146,7 +152,8 @@ def _scatter(generator: np.random.Generator, sets: list[str], points: int) -> di
 def _verdict(name: str) -> dict:
     deploy = name != "EnD"
     knowledge = {"EnD": "lost", "EnD²": "unclear", "Hydra": "kept"}[name]
-    states = {"accuracy": "kept" if deploy else "lost", "honesty": "kept", "knowledge": knowledge, "rejection": "kept"}
+    states = {"accuracy": "kept" if deploy else "lost", "calibration": "kept", "rejection": "kept"}
+    states["knowledge"] = knowledge
     sentences = ["Deploy the student." if deploy else "Do not deploy this student: accuracy was lost."]
     sentences.append("Accuracy is told: −0.12 (−0.60 to +0.31) points from the ensemble.")
     use = name if deploy else "ensemble"
@@ -184,10 +191,12 @@ def made_up(task: str = "classification", *, unfamiliar: bool = True, points: in
     score = ["accuracy", "NLL", "ECE", "Brier", "PRR"] if classes else ["RMSE", "NLL", "coverage 90 %", "PRR"]
     metrics = [*score, *(f"OOD {s} knowledge" for s in sets)]
     made = {
-        "schema": 1,
+        "schema": 2,
         "title": "Digits, distilled three ways" if classes else "Houses, distilled three ways",
         "made": "solera 0.1.0, torch 2.7.1, 16 November 2025",
         "task": task,
+        "question": "Is it right as often as it says?",
+        "error": {"name": "error" if classes else "squared error", "percent": classes},
         "reference": "ensemble",
         "labels": labels,
         "verdicts": [_verdict(name) for name in MODELS[1:]],
@@ -208,7 +217,7 @@ def least() -> dict:
     full = made_up(unfamiliar=False)
     model = {**full["models"][1], "difference": {}, "fidelity": {}, "speed": None, "parameters": None, "bytes": None}
     curves = {"EnD": {k: v for k, v in full["curves"]["EnD"].items() if k not in ("roc", "histogram")}}
-    kept = ("schema", "title", "made", "task", "labels", "metrics", "sets")
+    kept = ("schema", "title", "made", "task", "question", "error", "labels", "metrics", "sets")
     return {k: full[k] for k in kept} | {"reference": None, "verdicts": [], "models": [model], "curves": curves}
 
 

@@ -10,11 +10,12 @@ from solera import report
 from solera.evaluation import compare, verdict
 from solera.evaluation.content import content
 from solera.evaluation.words import help_for
+from solera.tasks import Classification
 from tests.evaluation.made_up import class_answers, evaluated, real_answers
 
 KEYS = {
-    "schema", "title", "made", "task", "reference", "labels", "verdicts", "metrics", "models", "sets", "curves",
-    "scatter", "examples", "thresholds", "wanted",
+    "schema", "title", "made", "task", "question", "error", "reference", "labels", "verdicts", "metrics", "models",
+    "sets", "curves", "scatter", "examples", "thresholds", "wanted",
 }  # fmt: skip
 
 
@@ -89,9 +90,14 @@ def test_wanted_errors_of_real_targets_are_shares_of_the_whole(reals):
 
 
 def test_names_made_of_others_are_explained():
-    assert "tells my set from the test inputs" in help_for("OOD my set knowledge").replace("knowledge uncertainty ", "")
-    assert "telling my set by total uncertainty that is left" in help_for("OOD my set total kept")
-    assert "mean data uncertainty" in help_for("data kept")
+    task = Classification()
+    told = help_for("OOD my set knowledge", task)
+    assert told.startswith("How well knowledge uncertainty tells my set from the test inputs")
+    assert "telling my set by total uncertainty that is left" in help_for("OOD my set total kept", task)
+    assert "mean data uncertainty" in help_for("data kept", task)
+    assert help_for("accuracy on night", task).endswith("right one. Measured on night.")
+    assert help_for("Δ ECE", task) == "By how much its ECE is larger than the ensemble's."
+    assert help_for("Δ data", task).startswith("How far its data uncertainty")
 
 
 def test_fidelity_says_what_was_kept(classes):

@@ -7,6 +7,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from solera import metrics
 from solera.evaluation import curves
+from solera.metrics.curves import coverage_curve, pit_histogram, reliability
 from tests.evaluation.made_up import class_answers, evaluated, real_answers
 
 
@@ -20,25 +21,25 @@ def test_reliability_is_scikit_learns_and_sums_to_the_ece(generator, kind):
     confidence = generator.random(2000).astype(kind)
     confidence[:4] = [0, 1, 0.2, 0.4]  # edges
     correct = generator.random(2000) < confidence**2
-    found = curves.reliability(confidence, correct)
+    found = reliability(confidence, correct)
     accuracy, mean = calibration_curve(correct[4:], confidence[4:], n_bins=15)
-    assert curves.reliability(confidence[4:], correct[4:])["accuracy"] == pytest.approx(accuracy)
-    assert curves.reliability(confidence[4:], correct[4:])["confidence"] == pytest.approx(mean)
+    assert reliability(confidence[4:], correct[4:])["accuracy"] == pytest.approx(accuracy)
+    assert reliability(confidence[4:], correct[4:])["confidence"] == pytest.approx(mean)
     gap = found["share"] @ np.abs(found["accuracy"] - found["confidence"])
     assert gap == pytest.approx(metrics.confidence_ece(confidence, correct))
 
 
 def test_empty_bins_are_left_out():
-    found = curves.reliability(np.array([0.95, 0.96, 0.5]), np.array([True, False, True]))
+    found = reliability(np.array([0.95, 0.96, 0.5]), np.array([True, False, True]))
     assert found["share"].tolist() == pytest.approx([1 / 3, 2 / 3])
 
 
 def test_coverage_and_pit_are_what_counting_gives(generator):
     pit = generator.beta(2, 2, 500)
-    found = curves.coverage(pit)
+    found = coverage_curve(pit)
     for level, covered in zip(found["level"], found["covered"], strict=True):
         assert covered == np.mean(np.abs(2 * pit - 1) <= level)
-    shares = curves.pit_histogram(pit)
+    shares = pit_histogram(pit)
     assert shares["share"].sum() == pytest.approx(1)
     assert shares["share"][0] == np.mean(pit < 0.05)
 
@@ -95,7 +96,7 @@ def test_scatter_pairs_the_same_rows(monkeypatch):
     monkeypatch.setattr(curves, "POINTS", 60)
     result = evaluated(class_answers())
     names = ["test", 'far, "away"']
-    found = curves.scatter(result.columns, "ensemble", names)
+    found = curves.scatter(result.columns, result.elements, "ensemble", names)
     assert set(found) == {"single", "Dirichlet", "EnD²"}
     assert set(found["EnD²"]) == {"total"}  # it has no other
     points = found["Dirichlet"]["knowledge"]
@@ -111,7 +112,6 @@ def test_real_targets_have_their_own_pictures(dimensions):
     result = evaluated(real_answers(dimensions))
     edges = {m: curves.edges_for(result.columns, m) for m in ("total", "data", "knowledge")}
     found = curves.model_curves(result.columns["Wishart"], result.target, result.task, edges)
-    assert {"coverage", "pit", "rejection", "oracle", "roc", "histogram"} <= set(found)
-    assert "reliability" not in found
-    assert ("truth" in found) == (dimensions == 1)
+    assert {"figures", "rejection", "oracle", "roc", "histogram"} == set(found)
+    assert set(found["figures"]) == {"coverage", "pit"} | ({"truth"} if dimensions == 1 else set())
     assert found["roc"]["far"]["total"]["auroc"] == pytest.approx(result.rows["Wishart"]["OOD far total"])

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from solera import EnD, ProxyDirichlet, Student, evaluate, metrics
+from solera.data import Batch
 from solera.distributions import Categorical
 from solera.nn import MLP
 from solera.tasks import Classification
@@ -47,7 +48,8 @@ def test_the_table_has_a_row_a_model_and_a_dash_for_what_is_not_there(evaluation
 
 def test_columns_of_sequences_keep_their_axes():
     prediction = ProxyDirichlet().predict(torch.randn(2, 5, 4))
-    found = Classification().columns(prediction, torch.zeros(2, 5, dtype=torch.long))
+    batch = Batch(torch.zeros(2, 5), torch.arange(2), torch.zeros(2, 5, dtype=torch.long))
+    found = Classification().columns(prediction, batch)
     assert {c.shape for c in found.values()} == {(2, 5)}
     np.testing.assert_allclose(found["total"], found["data"] + found["knowledge"], rtol=1e-5)
 
@@ -93,7 +95,7 @@ def test_names_come_from_the_models(evaluation):
 )
 def test_what_does_not_fit_is_named(evaluation, changes, message):
     models, data, _ = evaluation
-    given = {"models": models, "inputs": data.inputs, "labels": data.target, **changes}
+    given = {"models": models, "data": data.inputs, "labels": data.target, **changes}
     with pytest.raises(ValueError, match=message):
         evaluate(**given)
 

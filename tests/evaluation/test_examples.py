@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch import nn
 
-from solera.evaluation.examples import choose, examples
+from solera import ProxyDirichlet, Student, evaluate
+from solera.data import Sequences
+from solera.evaluation.examples import choose
 from solera.evaluation.png import data_uri, png
 from solera.evaluation.shown import shown, value_range
 from tests.evaluation.made_up import class_answers, evaluated, real_answers
@@ -64,7 +67,7 @@ def test_rows_have_names_and_long_ones_are_cut():
 
 def test_the_most_uncertain_of_every_kind_are_there():
     result = evaluated(class_answers())
-    chosen = choose(result.columns, result.students)
+    chosen = choose(result.columns, result.elements, result.students)
     assert len(chosen) <= 40
     for measure in ("total", "data", "knowledge"):
         for name, columns in result.columns["Dirichlet"].items():
@@ -110,8 +113,23 @@ def test_real_answers_have_the_interval_that_scipy_gives():
         assert normal.cdf(ends["high"]).mean() == pytest.approx(0.95, abs=1e-4)
 
 
-def test_several_dimensions_and_sequences_do_not_pretend():
+def test_several_dimensions_do_not_pretend():
     result = evaluated(real_answers(2))
     assert {answer["mean"] for e in result.examples for answer in e["answers"].values()} == {None}
-    columns = {"student": {"test": {"total": np.zeros((3, 4))}}}
-    assert examples({}, np.zeros(3), {}, columns, ["student"], result.task, None, None) == []
+
+
+def test_sequences_are_told_token_by_token():
+    torch.manual_seed(0)
+    batches = Sequences([torch.randint(9, (n,)) for n in (3, 5, 2, 4)], [torch.randint(3, (n,)) for n in (3, 5, 2, 4)])
+    student = Student(nn.Embedding(9, 3), ProxyDirichlet())
+    result = evaluate({"student": student}, batches, classes=["a", "b", "c"])
+    assert {example["row"] for example in result.examples} == {0, 1, 2, 3}
+    for example in result.examples:
+        batch = batches.take([example["row"]])
+        said = student.predict(batch.inputs)
+        assert example["shown"]["tokens"] == [str(token) for token in batch.inputs[0].tolist()]
+        assert example["label"] == ["abc"[k] for k in batch.target[0].tolist()]
+        tokens = example["answers"]["student"]["tokens"]
+        assert [t["top"][0][0] for t in tokens] == ["abc"[k] for k in said.mean[0].argmax(-1).tolist()]
+        assert [t["knowledge"] for t in tokens] == pytest.approx(said.knowledge[0].tolist(), rel=1e-4)
+        assert example["answers"]["student"]["total"] == pytest.approx(said.total.mean().item(), rel=1e-4)

@@ -75,8 +75,8 @@ def test_fits_a_phone(show, kind):
 
 
 SWITCHES = [
-    ("classification", "honesty-controls", "Model", "ensemble", ["reliability"]),
-    ("regression", "honesty-controls", "Model", "ensemble", ["coverage", "pit", "truth"]),
+    ("classification", "honesty-controls", "Model", "ensemble", ["figure-reliability"]),
+    ("regression", "honesty-controls", "Model", "ensemble", ["figure-coverage", "figure-pit", "figure-truth"]),
     ("classification", "rejection-controls", "Measure", "knowledge", ["rejection"]),
     ("classification", "rejection-controls", "Model", "EnD", ["rejection"]),
     ("classification", "unfamiliar-controls", "Set", "noise", ["roc", "histogram"]),
@@ -136,7 +136,7 @@ def test_charts_show_what_was_chosen(show):
 def test_one_colour_for_each_model_in_all_charts(show):
     browser = show(made_up())
     seen = {name: set() for name in MODELS}
-    for chart in ("reliability", "rejection", "roc"):
+    for chart in ("figure-reliability", "rejection", "roc"):
         for trace in drawn(browser, chart):
             if trace["name"] in seen:
                 seen[trace["name"]].add(trace["colour"])

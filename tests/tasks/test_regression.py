@@ -5,19 +5,15 @@ import pytest
 import scipy.stats
 import torch
 
+from solera.data import Batch
 from solera.distributions import Gaussian, Mixture, NormalWishart
 from solera.evaluation import evaluate
 from solera.tasks import Classification, Regression, task_of
+from tests.helpers import as_columns
 
 
-class Says:
-    """A model that has made up its mind."""
-
-    def __init__(self, prediction):
-        self.prediction = prediction
-
-    def predict(self, inputs):
-        return self.prediction
+def labelled(y):
+    return Batch(torch.zeros(len(y), 1), torch.arange(len(y)), y)
 
 
 def some_predictions(size):
@@ -53,14 +49,14 @@ def test_a_prediction_that_is_right_is_calibrated(size, number):
     torch.manual_seed(0)
     prediction = some_predictions(size)[number]
     y = drawn_from(prediction)
-    columns = Regression().columns(prediction, y)
+    columns = as_columns(Regression().columns(prediction, labelled(y)))
     scores = Regression().scores(columns)
     assert scipy.stats.kstest(columns["pit"].ravel(), "uniform").pvalue > 1e-3
     assert abs(scores["coverage 90 %"] - 0.9) < 0.05
     assert scores["coverage error"] < 0.05
     np.testing.assert_allclose(scores["RMSE"], (y - prediction.mean).square().mean().sqrt(), rtol=1e-5)
     np.testing.assert_allclose(scores["NLL"], -prediction.log_prob(y).mean(), rtol=1e-5)
-    wrong = Regression().scores(Regression().columns(prediction, y + 3))
+    wrong = Regression().scores(as_columns(Regression().columns(prediction, labelled(y + 3))))
     assert wrong["CRPS"] > scores["CRPS"]
     assert wrong["coverage error"] > scores["coverage error"]
 
@@ -70,7 +66,7 @@ def test_evaluate_makes_one_table_of_regressors():
     mean = torch.randn(300, 5, 1) * torch.linspace(0, 2, 300)[:, None, None]
     ensemble = Mixture(Gaussian(mean, torch.full_like(mean, -2.0)))
     y = ensemble.mean.squeeze(-1) + ensemble.total.sqrt() * torch.randn(300)
-    models = {"ensemble": Says(ensemble), "one Gaussian": Says(ensemble.averaged)}
+    models = {"ensemble": {"test": ensemble}, "one Gaussian": {"test": ensemble.averaged}}
     table = evaluate(models, torch.zeros(300, 1), y)
     assert table.rows["ensemble"]["ρ error"] > 0.3
     assert table.rows["ensemble"]["PRR"] > 0.2
@@ -78,7 +74,7 @@ def test_evaluate_makes_one_table_of_regressors():
     assert table.rows["ensemble"]["ρ knowledge"] == pytest.approx(1)
     assert "RMSE" in table.markdown()
     assert "accuracy" not in table.markdown()
-    with pytest.raises(ValueError, match="targets hold nan"):
+    with pytest.raises(ValueError, match="'test' has no element that counts: all are padding or unlabelled"):
         evaluate(models, torch.zeros(300, 1), torch.full((300,), float("nan")))
 
 
@@ -89,8 +85,9 @@ def test_the_kind_of_number_tells_the_task():
 
 def test_unlabelled_targets():
     task, target = Regression(), torch.tensor([[1.0, float("nan")], [2.0, 3.0]])
-    assert task.labelled(target, 1).tolist() == [False, True]
-    assert task.labelled(target[:, 1], 1).tolist() == [False, True]
+    assert task.labelled(labelled(target)).tolist() == [False, True]
+    assert task.labelled(labelled(target[:, 1])).tolist() == [False, True]
+    assert task.labelled(labelled(target), 2).tolist() == [[True, False], [True, True]]
     assert task.filled(target)[0, 1] == 0
     with pytest.raises(ValueError, match="targets hold inf"):
-        task.check(torch.tensor([1.0, float("inf")]), 1)
+        task.check(labelled(torch.tensor([1.0, float("inf")])), 1)

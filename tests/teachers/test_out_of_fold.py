@@ -125,7 +125,7 @@ def test_an_example_that_everybody_saw_is_named(teacher):
         ValueError, match=r"all 4 members were trained on example 17 \(2 examples are like that\).*leave"
     ):
         masked(batches.all)
-    with pytest.raises(ValueError, match="trained on example 17"):
+    with pytest.raises(ValueError, match=r"trained on example (17|31)"):
         distill(masked, MLP(4, 3), batches, EnD(), Training(epochs=1))
     part = batches.all.take(~saw.all(1))
     kept = Batches(part.inputs, part.target, index=part.index)

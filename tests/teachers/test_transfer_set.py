@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from solera import Batch, TransferSet, capture
+from solera import Batch, EnD, Ensemble, Training, TransferSet, capture, distill
 from solera.core.errors import DamagedFileError, InUseError, MismatchError
 from solera.distributions import Categorical, Mixture
+from solera.nn import MLP
 from solera.teachers import DenseCodec
 from solera.testing import check_teacher
 from tests.helpers import small_batches, small_ensemble
@@ -90,6 +91,36 @@ def test_another_ensemble_is_refused(tmp_path):
         TransferSet(tmp_path, teacher=small_ensemble(members=2))
     with pytest.raises(MismatchError, match="captured from another ensemble"):
         capture(small_ensemble(seed=1), small_batches(), tmp_path)
+
+
+def named(names):
+    return Ensemble(list(small_ensemble().models), labels=names)
+
+
+def test_class_names_reach_the_student_live_or_remembered(tmp_path):
+    ensemble, batches, names = named(["cat", "dog", "eel"]), small_batches(), ["cat", "dog", "eel"]
+    remembered = capture(ensemble, batches, tmp_path)
+    assert TransferSet(tmp_path).labels == remembered.labels == names
+    for teacher in (ensemble, remembered):
+        assert distill(teacher, MLP(4, 3, (8,)), batches, EnD(), Training(epochs=1)).labels == names
+    assert capture(small_ensemble(), batches, tmp_path / "nameless").labels is None
+
+
+def test_other_class_names_are_for_the_same_columns(tmp_path):
+    ensemble, batches = named(["cat", "dog", "eel"]), small_batches()
+    assert capture(ensemble, batches, tmp_path / "renamed", labels=["Katze", "Hund", "Aal"]).labels[2] == "Aal"
+    assert capture(small_ensemble(), batches, tmp_path / "given", labels=[1, 2, 3]).labels == ["1", "2", "3"]
+    with pytest.raises(ValueError, match=r"labels are \['dog', .* columns are \['cat', .*: leave labels out"):
+        capture(ensemble, batches, tmp_path / "turned", labels=["dog", "cat", "eel"])
+    with pytest.raises(ValueError, match="there are 2 labels for 3 classes"):
+        capture(small_ensemble(), batches, tmp_path / "few", labels=["cat", "dog"])
+    with pytest.raises(MismatchError, match=r"begun with labels .*'Katze'.*, not .*'cat'"):
+        capture(ensemble, batches, tmp_path / "renamed")
+
+
+def test_a_capture_begun_without_class_names_takes_them(tmp_path):
+    capture(small_ensemble(), list(small_batches())[:2], tmp_path)
+    assert capture(named(["cat", "dog", "eel"]), small_batches(), tmp_path).labels == ["cat", "dog", "eel"]
 
 
 def test_another_data_set_is_refused(tmp_path):

@@ -176,3 +176,56 @@ def test_a_batch_says_what_goes_in():
     given = Preprocessing.of({"row": torch.zeros(3, 4), "kind": torch.zeros(3, dtype=torch.long)})
     assert given.inputs == [Input("row", [4], "float32"), Input("kind", [], "int64")]
     assert [i.name for i in Preprocessing.of((torch.zeros(3, 4), torch.zeros(3))).inputs] == ["inputs_0", "inputs_1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("README.md", "# My project\n"),
+        ("config.json", '{"model_type": "bert"}'),
+        ("config.json", "[1, 2]"),
+        ("config.json", "not JSON"),
+        ("model.safetensors", "weights"),
+    ],
+)
+def test_files_of_others_are_not_overwritten(name, content, tmp_path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=f"{name} is not from a student of Solera's .*: choose another folder"):
+        Student(MLP(4, 3, (8,)), EnD()).save(tmp_path)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(name, content)]
+
+
+def test_an_earlier_student_is_replaced_and_so_is_the_half_of_one(tmp_path):
+    first, second = (Student(MLP(4, 3, (8,)), EnD()) for _ in range(2))
+    first.save(tmp_path)
+    (tmp_path / "README.md").write_text("# Edited by its owner\n")
+    second.save(tmp_path)
+    assert Student.load(tmp_path).fingerprint == second.fingerprint
+    for lost in ("config.json", "model.safetensors"):  # in the order opposite to that of writing
+        (tmp_path / lost).unlink()
+        first.save(tmp_path)
+        assert Student.load(tmp_path).fingerprint == first.fingerprint
+
+
+def test_a_save_killed_at_any_moment_can_be_repeated(tmp_path, monkeypatch):
+    import solera.core.disk as disk
+
+    student, replace = Student(MLP(4, 3, (8,)), EnD()), disk.os.replace
+    for moment in range(4):
+        left, folder = [moment], tmp_path / str(moment)
+
+        def dies(source, target, left=left):
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            replace(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(disk.os, "replace", dies)
+            if moment < 3:
+                with pytest.raises(KeyboardInterrupt):
+                    student.save(folder)
+            else:
+                student.save(folder)
+        student.save(folder)
+        assert Student.load(folder).fingerprint == student.fingerprint

@@ -16,7 +16,7 @@ from solera.data.names import Names
 from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Mixture
 from solera.teachers.adapters.files import Table, read
-from solera.teachers.adapters.labels import align
+from solera.teachers.adapters.labels import ABSENT, align
 from solera.teachers.adapters.probabilities import log_probs_of_either
 from solera.teachers.base import as_saw, member_weights, with_mask
 
@@ -54,14 +54,22 @@ def _one_by_one(values: Sequence[Any], key: str | None) -> list[Table] | None:
 def _joined(tables: list[Table], labels: Names | None) -> tuple[np.ndarray, list[str] | None]:
     """Members side by side on axis 1, their columns in one order, and the names of these columns."""
     agreed, orders = align([table.names for table in tables], labels)
-    for number, table in enumerate(tables):
-        if table.values.shape != tables[0].values.shape:
+    aligned = [_ordered(table.values, order) for table, order in zip(tables, orders, strict=True)]
+    for number, values in enumerate(aligned):
+        if values.shape != aligned[0].shape:
             raise ValueError(
-                f"members disagree in shape: member 0 has {tables[0].values.shape}, member {number} has "
-                f"{table.values.shape}: every member must answer for the same examples and classes"
+                f"members disagree in shape: member 0 has {aligned[0].shape}, member {number} has {values.shape}: "
+                "every member must answer for the same examples and classes"
             )
-    aligned = [t.values if o is None else t.values[..., o] for t, o in zip(tables, orders, strict=True)]
     return np.stack(aligned, axis=1), agreed
+
+
+def _ordered(values: np.ndarray, order: list[int] | None) -> np.ndarray:
+    """Columns in the agreed order; a class that this member does not know has no probability."""
+    if order is None:
+        return values
+    nothing = 0.0 if values.size and np.nanmax(values) > 0 else -np.inf  # probabilities, or their logarithms
+    return np.where(np.array(order) == ABSENT, nothing, values[..., [max(place, 0) for place in order]])
 
 
 def examples_first(values: np.ndarray, examples: int | None) -> np.ndarray:
@@ -115,7 +123,7 @@ class Predictions:
                     f"{values} holds one member's predictions {table.values.shape}: pass a list of files, one a member"
                 )
             self.labels, (order,) = align([table.names], labels)
-            array = examples_first(table.values if order is None else table.values[..., order], examples)
+            array = examples_first(_ordered(table.values, order), examples)
         self.logits = as_log_probs(array)
         if self.labels is not None and len(self.labels) != self.logits.shape[-1]:
             raise ValueError(f"there are {self.logits.shape[-1]} classes, but {len(self.labels)} labels: {self.labels}")

@@ -1,0 +1,33 @@
+"""The code blocks of the documentation, run as they stand."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+NEEDS = {"Lightning": "pytorch_lightning", "Hugging Face Trainer": "accelerate"}
+
+
+def blocks(page):
+    """(title of the section, code) for every block of Python."""
+    for section in re.split(r"^## ", (DOCS / page).read_text(), flags=re.M):
+        for code in re.findall(r"^```python\n(.*?)^```", section, flags=re.M | re.S):
+            yield section.splitlines()[0], code
+
+
+@pytest.mark.parametrize(("title", "code"), [pytest.param(*b, id=b[0]) for b in blocks("your-own-loop.md")])
+def test_losses_in_somebody_elses_loop(title, code, tmp_path, monkeypatch):
+    if title in NEEDS:
+        pytest.importorskip(NEEDS[title])
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    exec(compile(code, title, "exec"), scope)
+    if title == "Plain PyTorch":
+        assert (
+            scope["loss"].item()
+            < scope["proxy_dirichlet_loss"](scope["MLP"](4, 3)(scope["x"]), scope["members"]).mean()
+        )
+    else:
+        assert scope["trainer"].state.global_step == 4 if title != "Lightning" else scope["trainer"].global_step == 8
+    assert len([line for line in code.splitlines() if line.strip()]) < 25

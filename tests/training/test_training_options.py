@@ -1,0 +1,198 @@
+"""Clipping, accumulation, averaged weights, own optimisers and schedules, and a loss that runs away."""
+
+import functools
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from solera import Batches, EnD, Ensemble, Training, distill, fit, train_ensemble
+from solera.core.errors import DivergedError, MismatchError
+from solera.nn import MLP
+from solera.training import checkpoint
+from tests.helpers import small_batches, small_ensemble
+
+
+def network():
+    torch.manual_seed(3)
+    return MLP(4, 3, (8,))
+
+
+def weights(module):
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+
+def by_hand(steps, lr, batches, clip=None, accumulate=1, decay=0.0):
+    """The same training, written out."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    average = None
+    dealt = [batch for epoch in range(steps) for batch in batches.shuffled(0, epoch)]
+    for start in range(0, len(dealt), accumulate):
+        optimizer.zero_grad()
+        for batch in dealt[start : start + accumulate]:
+            loss = nn.functional.cross_entropy(model(batch.inputs), batch.target)
+            (loss / accumulate).backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        own = weights(model)
+        average = own if average is None else decay * average + (1 - decay) * own
+    return weights(model), average
+
+
+def plain(**settings):
+    sgd = functools.partial(torch.optim.SGD, lr=0.5)
+    return Training(epochs=3, lr=0.5, schedule="constant", optimizer=sgd, **settings)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"clip": 0.05}, {"accumulate": 2}, {"accumulate": 2, "clip": 0.1}], ids=lambda o: str(o)
+)
+def test_steps_are_those_written_out(options):
+    batches = small_batches(examples=64)
+    batches.batch_size = 16
+    trained = fit(network(), batches, plain(**options))
+    torch.testing.assert_close(weights(trained), by_hand(3, 0.5, batches, **options)[0])
+
+
+def test_averaged_weights_are_what_is_kept():
+    batches = small_batches(examples=64)
+    batches.batch_size = 16
+    trained = fit(network(), batches, plain(average=0.9))
+    last, average = by_hand(3, 0.5, batches, decay=0.9)
+    torch.testing.assert_close(weights(trained), average)
+    assert not torch.allclose(average, last)
+
+
+def test_a_schedule_of_ones_own():
+    seen = []
+
+    def half(progress):
+        seen.append(progress)
+        return 0.5
+
+    batches = small_batches(examples=32)
+    training = Training(epochs=2, lr=1.0, schedule=half, optimizer=lambda groups: torch.optim.SGD(groups, lr=9.0))
+    halved = fit(network(), batches, training)
+    assert seen[0] == 0
+    assert seen[-1] == 1
+    torch.testing.assert_close(weights(halved), by_hand(2, 0.5, batches)[0])
+
+
+def test_settings_that_cannot_be_are_refused():
+    for settings, message in [
+        ({"clip": 0.0}, "clip must be positive"),
+        ({"accumulate": 0}, "accumulate must be positive"),
+        ({"average": 1.0}, "average must lie between 0"),
+        ({"label_smoothing": 2.0}, "label_smoothing must lie between 0 and 1"),
+        ({"weight_decay": float("nan")}, "weight_decay must not be negative"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            Training(**settings)
+    with pytest.raises(ValueError, match="there is no device 'gpu9'"):
+        fit(network(), small_batches(), Training(epochs=1, device="gpu9"))
+
+
+@pytest.mark.parametrize("options", [{"average": 0.9}, {"accumulate": 2}], ids=str)
+def test_a_run_goes_on_with_its_options_and_no_others(tmp_path, options, monkeypatch):
+    batches, whole = small_batches(examples=96), tmp_path / "whole"
+    batches.batch_size = 16
+    train, held = batches.split(0.25)
+    training = Training(epochs=4, checkpoint_seconds=0.0, lr=1e-2, **options)
+    wanted = weights(fit(network(), train, training, validation=held, folder=whole))
+    saved, real = [], checkpoint.save
+
+    def stops(*arguments):
+        real(*arguments)
+        saved.append(1)
+        if len(saved) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save", stops)
+    with pytest.raises(KeyboardInterrupt):
+        fit(network(), train, training, validation=held, folder=tmp_path / "stopped")
+    monkeypatch.setattr(checkpoint, "save", real)
+    again = fit(network(), train, training, validation=held, folder=tmp_path / "stopped")
+    assert torch.equal(weights(again), wanted)
+    other = Training(epochs=4, checkpoint_seconds=0.0, lr=1e-2, clip=1.0, **options)
+    with pytest.raises(MismatchError, match="belongs to another training"):
+        fit(network(), train, other, validation=held, folder=whole)
+
+
+def test_a_function_is_known_by_what_it_does(tmp_path):
+    def training(rate):
+        return Training(epochs=1, optimizer=lambda groups: torch.optim.SGD(groups, lr=rate))
+
+    fit(network(), small_batches(), training(0.1), folder=tmp_path)
+    fit(network(), small_batches(), training(0.1), folder=tmp_path)
+    with pytest.raises(MismatchError, match="belongs to another training"):
+        fit(network(), small_batches(), training(0.2), folder=tmp_path)
+
+
+def test_a_loss_that_runs_away_stops_and_overwrites_nothing(tmp_path):
+    torch.manual_seed(0)
+    batches = Batches(1e6 * torch.randn(64, 4), 1e15 * torch.randn(64), batch_size=16)
+    wild = Training(epochs=30, lr=1e30, checkpoint_seconds=0.0, optimizer="sgd", schedule="constant")
+    where = (
+        r"the loss became (nan|inf) in epoch \d+, step \d+, at a learning rate of 1e\+30 on the batch of examples \d"
+    )
+    with pytest.raises(DivergedError, match=rf"({where}.*|is not finite any more): lower the learning rate"):
+        fit(MLP(4, 2, (8,)), batches, wild, folder=tmp_path)
+    for file in tmp_path.glob("*.safetensors"):
+        assert all(t.isfinite().all() for t in load_file(file).values() if t.is_floating_point())
+
+
+def test_a_teacher_that_turns_to_nan_stops_the_training():
+    class Turning(nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            Turning.calls += 1
+            return torch.full((len(x), 3), float("nan") if Turning.calls > 6 else 0.0) + x[:, :1]
+
+    with pytest.raises(DivergedError, match="the loss became nan"):
+        distill(Ensemble([Turning()]), network(), small_batches(), EnD(), Training(epochs=20))
+
+
+def test_the_first_validation_that_is_no_number_does_not_win(monkeypatch):
+    from solera.training import loop
+
+    values = iter([float("nan"), 0.7, 0.6, float("inf"), 0.9])
+    monkeypatch.setattr(loop, "validate", lambda *arguments: next(values))
+    seen = []
+    batches = small_batches()
+    trained = distill(
+        small_ensemble(), network(), batches, EnD(), Training(epochs=5), validation=batches,
+        watch=lambda epoch, model: seen.append(weights(model)),
+    )  # fmt: skip
+    assert torch.equal(weights(trained.model), seen[2])
+
+
+def test_weights_of_examples_count_on_the_stacked_path_as_on_the_other():
+    torch.manual_seed(0)
+    x = torch.randn(40, 4)
+    y = (x[:, 0] > 0).long()
+    weight = torch.rand(40)
+    weight[:10] = 0
+    spoilt = torch.where(torch.arange(40) < 10, 1 - y, y)  # wrong labels, which count nothing
+    batches = Batches(x, spoilt, weight=weight, batch_size=8)
+    training = Training(epochs=3, lr=1e-2)
+    together, alone = (
+        train_ensemble(lambda: MLP(4, 2, (8,)), batches, 3, training, stacked=stacked) for stacked in (True, False)
+    )
+    for one, other in zip(together.models, alone.models, strict=True):
+        torch.testing.assert_close(weights(one), weights(other), rtol=1e-3, atol=1e-5)
+    ignored = train_ensemble(lambda: MLP(4, 2, (8,)), Batches(x, spoilt, batch_size=8), 3, training, stacked=True)
+    assert not torch.allclose(weights(ignored.models[0]), weights(together.models[0]), rtol=1e-3)
+
+
+def test_label_smoothing_reaches_members_and_students():
+    batches = small_batches()
+    ways = [Training(epochs=3, lr=1e-2, label_smoothing=s, label_weight=0.5) for s in (0.0, 0.3)]
+    members = [train_ensemble(lambda: MLP(4, 3, (8,)), batches, 2, way) for way in ways]
+    assert members[1].predict(batches.all.inputs).total.mean() > members[0].predict(batches.all.inputs).total.mean()
+    teacher = small_ensemble()
+    students = [distill(teacher, network(), batches, EnD(), way) for way in ways]
+    assert not torch.equal(weights(students[0].model), weights(students[1].model))
