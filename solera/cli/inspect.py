@@ -98,7 +98,7 @@ def _preprocessing(given: dict[str, Any]) -> dict[str, str]:
 
 def _notes(notes: dict[str, Any]) -> dict[str, str]:
     """Where it came from and how it did; what was not recorded is left out."""
-    numbers = {key: [f"{name} {value:.6g}" for name, value in notes.get(key, {}).items()] for key in _NUMBERS}
+    numbers = {key: [f"{name} {float(value):.6g}" for name, value in notes.get(key, {}).items()] for key in _NUMBERS}
     lines = {"data": [notes["data"]] if notes.get("data") else [], "teachers": notes.get("teachers", []), **numbers}
     return {name: ", ".join(values) for name, values in lines.items() if values}
 

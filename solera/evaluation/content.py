@@ -32,7 +32,9 @@ def _judged(found: Verdict) -> dict[str, Any]:
         "student": found.student,
         "deploy": found.deploy_student,
         "use": found.deploy,
+        "undecided": found.undecided,
         "knowledge": found.use_knowledge,
+        "rejection": found.use_rejection,
         "states": found.states,
         "sentences": found.sentences,
     }

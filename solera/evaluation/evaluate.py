@@ -10,6 +10,7 @@ from solera.data.names import are_names
 from solera.data.sequences import is_ragged
 from solera.evaluation.examples import examples
 from solera.evaluation.latency import costs
+from solera.evaluation.recalibrated import calibrated_name, with_calibrated
 from solera.evaluation.result import Evaluation, assembled
 from solera.evaluation.stream import by_set, stream
 from solera.tasks import Task, task_of
@@ -87,13 +88,15 @@ def evaluate(
 
     Classes: accuracy, NLL, ECE, Brier score and PRR by total uncertainty. Continuous targets: RMSE, NLL, CRPS, coverage
     and width of intervals, and how total uncertainty ranks the errors. For each unfamiliar set the AUROC by total and
-    by knowledge; rank correlation of knowledge with the reference's, on the test inputs and on all; parameters and
+    by knowledge; rank correlation of knowledge with the reference's, on the test inputs and on each set; parameters and
     time. With `resamples`, bootstrap intervals of all of that and of differences from the reference.
 
     A model answers by `predict`, or is a teacher that remembers, or is what it once said: a mapping from sets to
     predictions, "test" and as many of the unfamiliar ones as there are. The reference, a single member and a baseline
-    of your own go by these names, if they are among the models; all others are students. `classes` and `features` name
-    what the models do not name.
+    of your own go by these names, if they are among the models; all others are students. Beside a single member stands
+    the same member calibrated (cross-fitted on the two halves of the test examples, see
+    `solera.evaluation.recalibrated`; one of your own goes by the name "single, calibrated"). `classes` and `features`
+    name what the models do not name.
     """
     if "test" in (unfamiliar or {}):
         raise ValueError("an unfamiliar set is called 'test', as the labelled set is: give it another name")
@@ -110,11 +113,16 @@ def evaluate(
         sets[name] = _batches(*_pair(given), task, names, name)
     columns_named = _features(models, sets["test"], features)
     reference, single, baseline = (name if name in models else None for name in (reference, single, baseline))
-    students = tuple(name for name in models if name not in (reference, single, baseline))
+    rivals = (single, baseline, single and calibrated_name(single))
+    students = tuple(name for name in models if name not in (reference, *rivals))
+    cost = costs(models, first.inputs)
+    models = with_calibrated(models, single, sets["test"], task)
+    if single is not None:
+        cost.setdefault(calibrated_name(single), cost[single])
     streamed = {name: stream(models, name, batches, task, reference) for name, batches in sets.items()}
     every = by_set({name: columns for name, (_, columns) in streamed.items()})
     elements = {name: facts for name, (facts, _) in streamed.items()}
-    result = assembled(task, every, elements, reference, costs(models, first.inputs), resamples)
+    result = assembled(task, every, elements, reference, cost, resamples)
     return replace(
         result,
         single=single,

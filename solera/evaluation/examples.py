@@ -10,7 +10,7 @@ from solera.data import Batch, ManyBatches, map_tensors, tensors_in
 from solera.evaluation.measure import MEASURES, Sets
 from solera.evaluation.plain import plain
 from solera.evaluation.shown import Range, shown, value_range
-from solera.evaluation.stream import Elements, Source
+from solera.evaluation.stream import Elements, source_of
 from solera.tasks import Task
 
 MOST, TYPICAL = 36, 2
@@ -105,7 +105,7 @@ def examples(
         for model, own in every.items():
             if name in own:
                 with torch.no_grad():
-                    (said,) = task.answers(Source(model, models[model])(name, batch, position), labels)
+                    (said,) = task.answers(source_of(model, models[model])(name, batch, position), labels)
                 answers[model] = answer_of(own[name], place, said, counted)
         truth = None if facts.target is None else facts.target[place]
         if truth is not None and facts.token is None:

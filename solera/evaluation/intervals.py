@@ -8,10 +8,11 @@ import numpy as np
 from solera.core.progress import progress
 from solera.core.seeds import stream
 from solera.evaluation.measure import Sets
+from solera.evaluation.shares import LEVEL
 from solera.evaluation.stream import Elements
 from solera.tasks import Row
 
-LEVEL = 0.95
+UNSEEN = 1 + 2**0.5  # how many times the bias that a bootstrap sees its metric has, where it is nothing but chance
 Draws = dict[str, dict[str, np.ndarray]]  # model -> metric -> its value in every resample
 
 
@@ -24,13 +25,35 @@ class Interval:
     high: float
 
 
+def _ends(drawn: np.ndarray) -> tuple[float, float]:
+    tail = 100 * (1 - LEVEL) / 2
+    low, high = np.percentile(drawn, [tail, 100 - tail])
+    return float(low), float(high)
+
+
 def interval(value: float | None, drawn: np.ndarray) -> Interval | None:
     """The percentile interval; None for a metric that some resample does not have (no error in it)."""
     if value is None or not np.isfinite(value) or not len(drawn) or not np.isfinite(drawn).all():
         return None
-    tail = 100 * (1 - LEVEL) / 2
-    low, high = np.percentile(drawn, [tail, 100 - tail])
-    return Interval(value, float(low), float(high))
+    return Interval(value, *_ends(drawn))
+
+
+def interval_of_inflated(
+    own: float, drawn: np.ndarray, other: float = 0.0, theirs: np.ndarray | None = None
+) -> Interval:
+    """Of a mean of absolute values, such as the ECE, or of the difference of two: corrected for their bias.
+
+    Chance adds to such a metric, and resampling adds as much chance once more: the percentile interval of a calibrated
+    model often lies above its own estimate. The bootstrap sees a bias δ = mean of the draws − value. Where the truth is
+    far from 0 that is about the bias of the value; where the truth is 0 the value *is* bias, and grows by √2 as the
+    chance doubles, so it is δ/(√2 − 1) = (1 + √2)·δ. Both corrections are made; the interval holds what either gives.
+    """
+    theirs = np.zeros_like(drawn) if theirs is None else theirs
+    low, high = _ends(drawn - theirs)
+    seen = max(float(drawn.mean()) - own, 0.0), max(float(theirs.mean()) - other, 0.0)
+    low -= (1 + UNSEEN) * seen[0] - 2 * seen[1]
+    high -= 2 * seen[0] - (1 + UNSEEN) * seen[1]
+    return Interval(own - other, min(low, own - other), max(high, own - other))
 
 
 def bootstrap(

@@ -13,6 +13,7 @@ from solera.data import map_tensors
 
 BATCHES = (1, 64)
 ROUNDS, LEAST, SECONDS = 100, 3, 0.4  # answers timed of each model and batch: at most, at least, and for how long
+SAME = 1.5  # times as long: less is about the same cost
 LARGEST = 1 << 24  # numbers in the answer of a timed batch: more would take the memory that evaluation spares
 Speed = dict[str, float]  # p50, p95 and p99 of one answer in ms; throughput in examples per second
 
@@ -83,3 +84,14 @@ def costs(models: Mapping[str, Any], inputs: Any) -> dict[str, Cost]:
         for name, seconds in timed(small, inputs, batch).items():
             speed[name][str(batch)] = speed_of(seconds, batch)
     return {name: Cost(*size_of(model), speed[name]) for name, model in models.items()}
+
+
+def cost_beside(other: Cost, own: Cost) -> str:
+    """What another model costs beside one's own, as the end of a sentence; nothing where it was not measured."""
+    theirs, mine = other.microseconds, own.microseconds
+    if theirs is None or mine is None:
+        return ""
+    times = theirs / mine
+    if max(times, 1 / times) < SAME:
+        return ", at about the same cost"
+    return f", but takes {times:.2g} × as long" if times > 1 else f", in 1/{1 / times:.2g} of the time"

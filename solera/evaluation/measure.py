@@ -13,7 +13,8 @@ Sets = dict[str, Columns]  # "test", and every unfamiliar or shifted set
 
 
 def measure(own: Sets, reference: Sets | None, task: Task, labelled: Collection[str] = ("test",)) -> Row:
-    """Scores on the test set, AUROC by total and knowledge on unfamiliar sets, and the correlation of knowledge.
+    """Scores on the test set, AUROC by total and knowledge on unfamiliar sets, and the correlation of knowledge, set by
+    set: over all sets together it would only say that unfamiliar inputs have more of it.
 
     Other labelled sets have the scores that matter under a shift, named `accuracy on NAME`.
     """
@@ -25,10 +26,10 @@ def measure(own: Sets, reference: Sets | None, task: Task, labelled: Collection[
                 there = task.scores(own[name])
                 row |= {f"{key} on {name}": there[key] for key in task.shifted}
     if reference is not None:
-        row["ρ knowledge"] = correlation(own, reference, "knowledge", ["test"])
-        both = [name for name in own if name in reference]
-        if len(both) > 1:
-            row["ρ knowledge, all"] = correlation(own, reference, "knowledge", both)
+        for name in own:
+            if name in reference:
+                key = "ρ knowledge" if name == "test" else f"ρ knowledge on {name}"
+                row[key] = correlation(own, reference, "knowledge", name)
     return row
 
 
@@ -51,7 +52,7 @@ def _same_answers(test: Columns, theirs: Columns, task: Task) -> Row:
 
 
 def _same_ranks(own: Sets, reference: Sets) -> Row:
-    return {f"ρ {key}": correlation(own, reference, key, ["test"]) for key in MEASURES}
+    return {f"ρ {key}": correlation(own, reference, key, "test") for key in MEASURES}
 
 
 def _kept(row: Row, theirs: Row, task: Task) -> Row:
@@ -82,11 +83,10 @@ def detection(familiar: Columns, other: Columns, key: str) -> float | None:
     return metrics.auroc(scores, np.repeat([0, 1], [familiar[key].size, other[key].size]))
 
 
-def correlation(own: Sets, reference: Sets, key: str, sets: list[str]) -> float | None:
-    """Rank correlation of an uncertainty with the reference's."""
+def correlation(own: Sets, reference: Sets, key: str, name: str) -> float | None:
+    """Rank correlation of an uncertainty with the reference's, on one set."""
     if key not in own["test"] or key not in reference["test"]:
         return None
-    a, b = (np.concatenate([side[name][key] for name in sets]) for side in (own, reference))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # one member has no knowledge to rank: a dash in the table
-        return metrics.rank_correlation(a, b)
+        return metrics.rank_correlation(own[name][key], reference[name][key])

@@ -16,7 +16,7 @@ SYMBOLS = {"kept": "✓", "lost": "✕", "unclear": "?", "none": "–"}
 STATES = {"kept": "kept", "lost": "lost", "unclear": "unclear", "none": "nothing to keep"}
 SIZES = ("bytes", "kB", "MB", "GB")
 
-Value = Mapping[str, float | None]  # {"value", "low", "high"}
+Value = Mapping[str, Any]  # {"value", "low", "high"}: numbers, None, or "inf"
 Cell = dict[str, Any]
 
 
@@ -43,7 +43,7 @@ def embedded(content: Mapping[str, Any]) -> str:
 
 def decimals(numbers: Iterable[float]) -> int:
     """How many digits after the point show the largest of these numbers to three or four digits."""
-    most = max((abs(x) for x in numbers), default=0.0)
+    most = max((abs(x) for x in numbers if math.isfinite(x)), default=0.0)
     if most == 0:
         return 0
     return max(0, 3 - math.floor(math.log10(most)) - (most < 1))
@@ -53,6 +53,8 @@ def number(value: float | None, digits: int, signed: bool = False) -> str:
     """A number with so many digits after the point and a true minus sign; a dash where there is none."""
     if value is None:
         return "–"
+    if math.isinf(value):
+        return "−∞" if value < 0 else "+∞" if signed else "∞"
     if round(value, digits) == 0 and digits <= 6:
         return f"{0:.{digits}f}"  # without a sign: it would say more than the digits do
     text = f"{value:+,.{digits}f}" if signed else f"{value:,.{digits}f}"
@@ -80,7 +82,7 @@ def ends(value: Value | None) -> tuple[float, float] | None:
 def digits_for(values: Sequence[Value | None], unit: str) -> int:
     """How many digits after the point a column has: of shares one, or two where the intervals are narrow."""
     if unit != "%":
-        return decimals(x for v in values if v is not None and (x := v.get("value")) is not None)
+        return decimals(float(x) for v in values if v is not None and (x := v.get("value")) is not None)
     widths = [known[1] - known[0] for v in values if (known := ends(v)) is not None]
     return 2 if widths and max(widths) < 0.005 else 1
 
@@ -93,6 +95,7 @@ def column(values: Sequence[Value | None], unit: str, digits: int, signed: bool 
         if value is None or (x := value.get("value")) is None:
             return None
         interval = " to ".join(number(scale * end, digits, signed) for end in ends(value) or ())
+        x = float(x)  # "inf", as JSON has it
         return {"value": x, "text": number(scale * x, digits, signed), "interval": interval}
 
     return [cell(v) for v in values]

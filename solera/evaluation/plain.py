@@ -12,6 +12,11 @@ def significant(value: float | None, digits: int = 5) -> float | None:
     return float(f"{value:.{digits}g}") if value is not None and math.isfinite(value) else None
 
 
+def told(value: float) -> float | str:
+    """A number of a table: JSON has none that is infinite, so that is the text `inf` or `-inf`, as float() reads it."""
+    return str(value) if math.isinf(value) else value
+
+
 def plain(value: Any) -> Any:
     """Any nesting of dicts, lists, arrays and numbers, as JSON values."""
     if isinstance(value, Mapping):

@@ -36,4 +36,4 @@ def card_numbers(evaluation: Evaluation, model: str) -> tuple[dict[str, float], 
         for measure, rows in table.items()
         for share, row in zip(REJECTED, rows, strict=True)
     }
-    return {name: value["value"] for name, value in numbers.items()}, thresholds
+    return {name: float(value["value"]) for name, value in numbers.items()}, thresholds

@@ -12,10 +12,11 @@ import numpy as np
 
 from solera.core.disk import read_manifest, require_checksum, sha256, write_bytes, write_manifest
 from solera.evaluation import table
-from solera.evaluation.intervals import Draws, Interval, bootstrap, interval
+from solera.evaluation.evidence import difference_of, interval_of
+from solera.evaluation.intervals import Draws, Interval, bootstrap
 from solera.evaluation.latency import Cost
 from solera.evaluation.measure import Sets, fidelity, measure
-from solera.evaluation.plain import plain
+from solera.evaluation.plain import plain, told
 from solera.evaluation.stream import Elements
 from solera.evaluation.words import unit
 from solera.tasks import Row, Task, entry_of, task_named
@@ -47,17 +48,12 @@ class Evaluation:
     made: str = ""
 
     def interval(self, model: str, metric: str) -> Interval | None:
-        """A metric with its bootstrap interval."""
-        drawn = self.draws.get(model, {}).get(metric)
-        return None if drawn is None else interval(self.rows[model].get(metric), drawn)
+        """A metric with its interval: see `solera.evaluation.evidence`."""
+        return interval_of(self, model, metric)
 
     def difference(self, model: str, other: str, metric: str) -> Interval | None:
-        """`model`'s metric less `other`'s, on the same resampled examples."""
-        values = [self.rows[name].get(metric) for name in (model, other)]
-        drawn = [self.draws.get(name, {}).get(metric) for name in (model, other)]
-        if values[0] is None or values[1] is None or drawn[0] is None or drawn[1] is None:
-            return None
-        return interval(values[0] - values[1], drawn[0] - drawn[1])
+        """`model`'s metric less `other`'s, on the same examples."""
+        return difference_of(self, model, other, metric)
 
     def markdown(self) -> str:
         """The table as Markdown."""
@@ -87,19 +83,26 @@ class Evaluation:
         row, cost = self.rows[model], self.costs.get(model, Cost())
         measured = [name for name in row if name not in COSTS]
         found = {name: self.interval(model, name) or Interval(_nan(row[name]), *2 * [_nan(None)]) for name in measured}
-        gaps = {} if self.reference in (None, model) else {n: self.difference(model, self.reference, n) for n in found}
+        gaps = {} if self.reference in (None, model) else {n: self._gap(model, self.reference, n) for n in found}
         return plain(
             {
                 "name": model,
                 "role": self.role(model),
-                "metrics": {name: asdict(value) for name, value in found.items() if np.isfinite(value.value)},
-                "difference": {name: asdict(value) for name, value in gaps.items() if value is not None},
-                "fidelity": {n: {"value": v} for n, v in self.fidelity.get(model, {}).items() if v is not None},
+                "metrics": {name: _entry(value) for name, value in found.items() if not np.isnan(value.value)},
+                "difference": {name: _entry(value) for name, value in gaps.items() if value is not None},
+                "fidelity": {n: {"value": told(v)} for n, v in self.fidelity.get(model, {}).items() if v is not None},
                 "speed": cost.speed or None,
                 "parameters": cost.parameters,
                 "bytes": cost.bytes,
             }
         )
+
+    def _gap(self, model: str, other: str, metric: str) -> Interval | None:
+        """The difference with its interval; an infinite one has none."""
+        ends = [_nan(self.rows[name].get(metric)) for name in (model, other)]
+        if self.draws and np.isinf(ends).any() and ends[0] != ends[1] and not np.isnan(ends).any():
+            return Interval(ends[0] - ends[1], _nan(None), _nan(None))
+        return self.difference(model, other, metric)
 
     def save(self, folder: str | Path) -> Path:
         """`columns.csv` (see `solera.evaluation.table`), `resamples.csv`, `metrics.json`, which comes last and vouches
@@ -135,6 +138,10 @@ class Evaluation:
         return replace(
             found, draws=_read((folder / "resamples.csv").read_bytes()), students=tuple(kept["students"]), **rest
         )
+
+
+def _entry(found: Interval) -> dict[str, float | str]:
+    return {"value": told(found.value), "low": found.low, "high": found.high}
 
 
 def _nan(value: float | None) -> float:
@@ -200,6 +207,8 @@ def display(name: str, value: float | None, task: Task) -> str:
     """A number as a person would want it; a dash where there is none."""
     if value is None or np.isnan(value):
         return "–"
+    if np.isinf(value):
+        return "∞" if value > 0 else "−∞"
     if name == "parameters":
         return f"{value:,.0f}"
     if name.startswith("µs"):

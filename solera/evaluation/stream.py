@@ -94,7 +94,12 @@ class Source:
         return said
 
 
-def _pieces(batch: Batch, sources: Mapping[str, Source], name: str, position: int) -> Iterator[tuple[int, Batch]]:
+def source_of(name: str, model: Any) -> Source:
+    """A model as what answers for it."""
+    return model if isinstance(model, Source) else Source(name, model)
+
+
+def pieces(batch: Batch, sources: Mapping[str, Source], name: str, position: int) -> Iterator[tuple[int, Batch]]:
     """The batch in parts small enough that no answer holds more than so many numbers."""
     largest = 1
     for source in sources.values():
@@ -137,12 +142,12 @@ def stream(
     models: Mapping[str, Any], name: str, batches: ManyBatches, task: Task, reference: str | None
 ) -> tuple[Elements, dict[str, Columns]]:
     """The elements of a set, and every model's columns of them."""
-    sources = {key: source for key, model in models.items() if (source := Source(key, model)).knows(name)}
+    sources = {key: source for key, model in models.items() if (source := source_of(key, model)).knows(name)}
     collected: dict[str, _Collected] = {key: _Collected() for key in sources}
     facts, position = _Collected(), 0
     with progress(f"evaluate on {name}", len(batches)) as advance, torch.no_grad():
         for batch in batches:
-            for place, part in _pieces(batch, sources, name, position):
+            for place, part in pieces(batch, sources, name, position):
                 said = {key: source(name, part, place) for key, source in sources.items()}
                 _check(said, part, task)
                 shape = next(iter(said.values())).total.shape

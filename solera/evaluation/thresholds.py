@@ -6,13 +6,12 @@ Wilson's for shares of wrong answers, by resampling for squared errors.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
 from solera.core.seeds import stream
-from solera.evaluation.intervals import LEVEL
 from solera.evaluation.measure import MEASURES
+from solera.evaluation.shares import LEVEL, Z
 from solera.tasks import Columns, Task
 
 SHARES = tuple(percent / 100 for percent in range(0, 55, 5))
@@ -44,7 +43,7 @@ def _drawn(kept: np.ndarray, error: np.ndarray, resamples: int, seed: int) -> np
 
 def _wilson(share: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Wilson's interval of a share of `count`: no error among few examples does not promise none."""
-    z2 = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2
+    z2 = Z**2
     n = np.maximum(count, 1)
     middle, half = share + z2 / (2 * n), np.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n)
     low, high = ((middle + end) / (1 + z2 / n) for end in (-half, half))

@@ -5,7 +5,6 @@ from typing import Any
 from solera.tasks import Score, Task
 
 HELP = {
-    "ρ knowledge, all": "Whether knowledge ranks the inputs of all sets as the ensemble's does: 1 is the same order.",
     "PRR kept": "The share of the ensemble's PRR that is left.",
 }
 
@@ -52,7 +51,9 @@ def help_for(name: str, task: Task) -> str:
             return f"The share of the ensemble's skill at telling {other} by {measure} uncertainty that is left."
         return f"How well {measure} uncertainty tells {other} from the test inputs: AUROC, 50 is chance."
     if first == "ρ":
-        return f"Whether its {rest} uncertainty ranks the test inputs as the ensemble's does: 1 is the same order."
+        key, _, other = rest.partition(" on ")
+        where = f"inputs of {other}" if other else "test inputs"
+        return f"Whether its {key} uncertainty ranks the {where} as the ensemble's does: 1 is the same order."
     if first == "Δ":
         if score_named(rest, task)[0] is not None:
             return f"By how much its {rest} is larger than the ensemble's."

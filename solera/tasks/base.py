@@ -26,6 +26,7 @@ class Score:
     better: int
     help: str
     percent: bool = False  # a share, shown in per cent
+    inflated: bool = False  # by chance, the more the fewer elements: a mean of absolute values
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,13 @@ class Task(ABC):
         """What a member's raw output says."""
         return family_named(self.family).from_output(output)
 
+    def recalibrated(self, prediction: Prediction, spread: Float[Tensor, " examples"]) -> Prediction | None:
+        """A prediction made less sure (spread > 1) or surer (< 1), by a number for each example; None: there is no way.
+
+        So that a verdict can say what calibration alone would give a single model.
+        """
+        return None
+
     @abstractmethod
     def columns(self, prediction: Prediction, batch: Batch) -> dict[str, Tensor | np.ndarray]:
         """What a prediction says about each element `[*batch]` and, where the batch has targets, how wrong it is.
@@ -188,6 +196,11 @@ def uncertainties(prediction: Prediction) -> dict[str, Tensor]:
     if isinstance(prediction, SecondOrder):
         found |= {"data": prediction.data, "knowledge": prediction.knowledge}
     return found
+
+
+def beside_examples(spread: Float[Tensor, " examples"], values: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """One number for each example, so that it stands beside all numbers of that example."""
+    return spread.to(values).reshape(-1, *[1] * (values.ndim - 1))
 
 
 def mean_of(columns: Columns, name: str) -> float:

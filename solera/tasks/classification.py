@@ -16,8 +16,20 @@ from solera.data import UNLABELLED, Batch
 from solera.distributions.base import Prediction
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family
+from solera.distributions.mixture import Mixture
 from solera.metrics.curves import reliability
-from solera.tasks.base import Columns, ErrorKind, Figure, Margin, Row, Score, Task, mean_of, uncertainties
+from solera.tasks.base import (
+    Columns,
+    ErrorKind,
+    Figure,
+    Margin,
+    Row,
+    Score,
+    Task,
+    beside_examples,
+    mean_of,
+    uncertainties,
+)
 
 SHOWN = 5  # classes of an example in the report
 OVERCONFIDENT = 0.05  # of mean confidence above accuracy
@@ -32,7 +44,13 @@ class Classification(Task):
     table: ClassVar[tuple[Score, ...]] = (
         Score("accuracy", 1, "How often the likeliest class is the right one.", percent=True),
         Score("NLL", -1, "How surprised the model is by the truth: minus the logarithm of the probability it gave it."),
-        Score("ECE", -1, "How far confidence and accuracy lie apart, on average: 0 is calibrated.", percent=True),
+        Score(
+            "ECE",
+            -1,
+            "How far confidence and accuracy lie apart, on average: 0 is calibrated.",
+            percent=True,
+            inflated=True,
+        ),
         Score("Brier", -1, "The mean squared distance of the probabilities from the truth."),
         Score(
             "PRR",
@@ -79,6 +97,12 @@ class Classification(Task):
         """−(1/K) Σ_k ln p_k."""
         known = prediction.log_probs if isinstance(prediction, Categorical) else prediction.mean.log()
         return -known.mean(-1)
+
+    def recalibrated(self, prediction: Prediction, spread: Float[Tensor, " examples"]) -> Prediction | None:
+        """softmax(ln p̄ / T): the spread is the temperature T."""
+        whole = prediction.averaged if isinstance(prediction, Mixture) else prediction
+        known = whole.log_probs if isinstance(whole, Categorical) else whole.mean.log()
+        return Categorical(known / beside_examples(spread, known))
 
     def columns(self, prediction: Prediction, batch: Batch) -> dict[str, Tensor | np.ndarray]:
         """`predicted`, `confidence`, `total`, where they exist `data` and `knowledge`; with labels `correct`, `nll` and

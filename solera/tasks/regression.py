@@ -22,7 +22,18 @@ from solera.distributions.normal_wishart import NormalWishart
 from solera.metrics.curves import coverage_curve, pit_histogram
 from solera.metrics.regression import crps_column, mixture_cdf
 from solera.metrics.student_t import crps_student_t_column, student_t_cdf
-from solera.tasks.base import Columns, ErrorKind, Figure, Margin, Row, Score, Task, mean_of, uncertainties
+from solera.tasks.base import (
+    Columns,
+    ErrorKind,
+    Figure,
+    Margin,
+    Row,
+    Score,
+    Task,
+    beside_examples,
+    mean_of,
+    uncertainties,
+)
 
 POINTS = 1500  # of a picture
 HOLDS = 0.8  # of the targets: a 90 % interval that holds fewer is over-confident
@@ -47,6 +58,7 @@ class Regression(Task):
             -1,
             "How far the coverage of all intervals is from what they promise, on average.",
             percent=True,
+            inflated=True,
         ),
         Score("ρ error", 1, "How well the uncertainty ranks the errors: 1 is the same order."),
         Score(
@@ -94,6 +106,13 @@ class Regression(Task):
 
     def filled(self, target: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return target.nan_to_num(0.0)
+
+    def recalibrated(self, prediction: Prediction, spread: Float[Tensor, " examples"]) -> Prediction | None:
+        """The Gaussian of the same mean and the spread's square times the variance; none of a Normal-Wishart."""
+        whole = prediction.averaged if isinstance(prediction, Mixture) else prediction
+        if not isinstance(whole, Gaussian):
+            return None
+        return Gaussian(whole.mean, whole.log_variance + 2 * beside_examples(spread, whole.mean).log())
 
     def columns(self, prediction: Prediction, batch: Batch) -> dict[str, Tensor | np.ndarray]:
         """`predicted`, `total`, where they exist `data` and `knowledge`, and the `width` of the 90 % interval; with

@@ -1,6 +1,7 @@
 """What is written beside a student's weights: what goes in and comes out, where it came from, and its model card."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -107,6 +108,19 @@ class Notes:
     metrics: Mapping[str, float] = field(default_factory=dict)
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for key in ("metrics", "thresholds"):  # an infinite one is a text in JSON
+            object.__setattr__(self, key, {name: float(value) for name, value in getattr(self, key).items()})
+
+    def entry(self) -> dict[str, Any]:
+        """For config.json: what is infinite, as the text `inf`."""
+        numbers = {key: _as_json(getattr(self, key)) for key in ("metrics", "thresholds")}
+        return {"data": self.data, "teachers": list(self.teachers), **numbers}
+
+
+def _as_json(numbers: Mapping[str, float]) -> dict[str, float | str]:
+    return {name: value if math.isfinite(value) else str(value) for name, value in numbers.items()}
+
 
 def input_names(inputs: Any) -> list[str]:
     """`inputs` for a tensor, the keys of a dict of tensors, else numbered."""
@@ -126,7 +140,7 @@ def _kind(config: Mapping[str, Any]) -> str:
 
 
 def _numbers(title: str, numbers: Mapping[str, float], missing: str) -> str:
-    lines = [f"| {name} | {value:.6g} |" for name, value in numbers.items()]
+    lines = [f"| {name} | {float(value):.6g} |" for name, value in numbers.items()]
     return f"## {title}\n\n" + ("\n".join(["| | |", "|---|---:|", *lines]) if lines else missing)
 
 
@@ -223,7 +237,7 @@ def record(folder: str | Path, metrics: Mapping[str, float], thresholds: Mapping
     """
     folder = Path(folder)
     config = read_manifest(folder / CONFIG, KIND, VERSION)
-    notes = {**asdict(Notes()), **config.get("notes", {}), "metrics": dict(metrics), "thresholds": dict(thresholds)}
+    notes = Notes(**{**config.get("notes", {}), "metrics": metrics, "thresholds": thresholds}).entry()
     card = folder / CARD
     if card.is_file():
         text = card.read_text()

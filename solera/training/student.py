@@ -141,7 +141,7 @@ class Student(nn.Module):
             "family": getattr(self.method, "family", "categorical"),
             "outputs": self._outputs,
             "preprocessing": self.preprocessing.entry(self.labels),
-            "notes": asdict(self.notes),
+            "notes": self.notes.entry(),
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "fingerprint": self.fingerprint,
             "weights": {"file": WEIGHTS, "sha256": checksum},
