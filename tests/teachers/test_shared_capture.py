@@ -71,13 +71,19 @@ def codes(children):
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
+def wait_until(happened, seconds=60):
+    """Polls; what never happens fails instead of hanging."""
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, f"did not happen within {seconds} s"
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_killed_process_is_an_error_in_the_other_and_nothing_is_lost(tmp_path, killed):
     path = tmp_path / "shared"
     two = [start(path, rank, 0.2 if rank == killed else 0.02) for rank in (0, 1)]
-    while not all((path / f"shard-{rank}-00001.safetensors").exists() for rank in (0, 1)):
-        assert [process.poll() for process in two] == [None, None]
-        time.sleep(0.01)
+    wait_until(lambda: all((path / f"shard-{rank}-00001.safetensors").exists() for rank in (0, 1)))
     two[killed].send_signal(signal.SIGKILL)
     _, said = two[1 - killed].communicate(timeout=30)
     assert two[killed].wait() == -signal.SIGKILL
@@ -110,8 +116,7 @@ def test_leftovers_of_a_dead_run_are_not_taken_for_parts_of_a_larger_one(tmp_pat
     first = fork(0, 2, lambda _: work(tmp_path, 320, pause=0.3))
     second = fork(1, 2, lambda _: work(tmp_path, 320))
     part = tmp_path / "manifest-1.json"
-    while not (part.exists() and json.loads(part.read_text())["complete"]):
-        time.sleep(0.01)
+    wait_until(lambda: part.exists() and json.loads(part.read_text())["complete"])
     os.kill(first, signal.SIGKILL)
     assert codes([first, second]) == [-signal.SIGKILL, 5]
     assert codes([fork(rank, 2, lambda rank: work(tmp_path, late=rank)) for rank in (0, 1)]) == [0, 0]
@@ -152,8 +157,7 @@ def test_a_process_that_never_comes_is_an_error_after_the_grace_period(tmp_path,
 def test_a_new_run_does_not_begin_while_a_process_of_the_last_is_at_work(tmp_path, monkeypatch):
     first = fork(0, 2, lambda _: work(tmp_path, pause=0.3))
     second = fork(1, 2, lambda _: work(tmp_path, pause=0.3))
-    while not (tmp_path / "shard-1-00000.safetensors").exists():
-        time.sleep(0.01)
+    wait_until((tmp_path / "shard-1-00000.safetensors").exists)
     os.kill(first, signal.SIGKILL)
     codes([first])
     with pytest.raises(InUseError, match="process 1 of an earlier run"):
