@@ -54,7 +54,10 @@ def rows_of(prediction: Any, rows: slice | list[int]) -> Any:
         return prediction[rows]
     if not is_dataclass(prediction):
         return prediction
-    return type(prediction)(*(rows_of(getattr(prediction, f.name), rows) for f in fields(prediction)))
+    part = object.__new__(type(prediction))  # its fields are not always what its class is made from
+    for field in fields(prediction):
+        object.__setattr__(part, field.name, rows_of(getattr(prediction, field.name), rows))
+    return part
 
 
 class Source:

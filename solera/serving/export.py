@@ -26,7 +26,7 @@ from solera.training.card import Input, Preprocessing, input_names
 from solera.training.student import Student, outputs_of
 
 LEAST = 16  # rows of the largest batch that is compared: fewer examples are repeated
-TOLERANCE = 1e-5  # relative to max(1, |value|)
+TOLERANCE = 1e-5  # relative to max(1, |value|), and to what a variance can be known to
 _INT64, _FLOAT64, _FLOATS = 7, 11, (1, 10, 11, 16)  # ONNX's numbers of types: float32, float16, float64, bfloat16
 FORMATS = (".onnx", ".pt2")
 Arrays = dict[str, np.ndarray]
@@ -218,12 +218,20 @@ def metadata(student: Student, inputs: Sequence[Input], outputs: Sequence[str]) 
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in content.items()}
 
 
-def _away(got: Any, want: Tensor) -> float:
-    """The largest |graph − PyTorch|/max(1, |PyTorch|); a NaN is an infinite one, on both sides, too."""
+def _away(got: Any, want: Tensor, mean: Tensor) -> float:
+    """The largest |graph − PyTorch|/max(1, |value|, |mean|·√|value|); a NaN is an infinite one, on both sides, too.
+
+    The last is what a variance can be known to: members at 1,000 ± 1 that are right to 1e-6 spread by 1 ± 0.002. Of
+    classes, whose means are at most 1, it never counts.
+    """
     want, got = want.double(), torch.as_tensor(got).double()
     if want.shape != got.shape:
         return torch.inf
-    away = (got - want).abs() / want.abs().clamp(min=1)
+    size, middle = want.abs(), mean.double().abs().amax(-1)
+    scale = size.clamp(min=1)
+    if size.shape == middle.shape:
+        scale = torch.maximum(scale, middle * size.sqrt())
+    away = (got - want).abs() / scale
     return float(torch.where(got == want, 0.0, away).nan_to_num(torch.inf).max())
 
 
@@ -233,7 +241,7 @@ def _errors(run: Run, answers: Answers, parts: Sequence[list[Tensor]]) -> dict[s
     for part in parts:
         wanted = answers(*part)
         for name, want, got in zip(answers.names, wanted, run(part), strict=True):
-            worst[name] = max(worst[name], _away(got, want))
+            worst[name] = max(worst[name], _away(got, want, wanted[0]))
     return worst
 
 

@@ -104,7 +104,8 @@ def test_reports_are_compared_and_sets_nobody_knows_are_named(cancer):
     done = solera("report", "--compare", "of-proxy", "of-end", "--out", "both.html", cwd=cancer)
     assert done.exit_code == 0, done.output
     content = json.loads((cancer / "both.json").read_text())
-    assert [m["name"] for m in content["models"]] == ["single", "ensemble", "of-proxy: proxy", "of-end: end"]
+    names = ["single", "single, calibrated", "ensemble", "of-proxy: proxy", "of-end: end"]
+    assert [m["name"] for m in content["models"]] == names
     assert "far" not in content["curves"]["ensemble"]["roc"]
     assert "far" in content["curves"]["of-proxy: proxy"]["roc"]
 

@@ -122,7 +122,7 @@ def test_compare_puts_models_side_by_side(classes):
     models, inputs, labels = class_answers()
     other = evaluated((models | {"Dirichlet": class_answers(seed=3)[0]["Dirichlet"]}, inputs, labels), resamples=30)
     both = compare({"A": classes, "B": other})
-    assert list(both.rows) == ["single", "ensemble", "A: Dirichlet", "EnD²", "B: Dirichlet"]
+    assert list(both.rows) == ["single", "single, calibrated", "ensemble", "A: Dirichlet", "EnD²", "B: Dirichlet"]
     assert (both.reference, both.single, both.baseline) == ("ensemble", "single", None)
     assert both.students == ("A: Dirichlet", "EnD²", "B: Dirichlet")
     for name, one in (("A", classes), ("B", other)):

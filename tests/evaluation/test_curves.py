@@ -97,7 +97,7 @@ def test_scatter_pairs_the_same_rows(monkeypatch):
     result = evaluated(class_answers())
     names = ["test", 'far, "away"']
     found = curves.scatter(result.columns, result.elements, "ensemble", names)
-    assert set(found) == {"single", "Dirichlet", "EnD²"}
+    assert set(found) == {"single", "single, calibrated", "Dirichlet", "EnD²"}
     assert set(found["EnD²"]) == {"total"}  # it has no other
     points = found["Dirichlet"]["knowledge"]
     assert 60 <= len(points["row"]) <= 62

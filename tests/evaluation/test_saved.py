@@ -47,14 +47,14 @@ def test_others_read_the_table(tmp_path):
     result = evaluated(class_answers(), resamples=5, classes=["a", "b", "c", "d"])
     folder = result.save(tmp_path)
     table = pandas.read_csv(folder / "columns.csv")
-    assert len(table) == 4 * 420
+    assert len(table) == 5 * 420  # the calibrated single, too
     own = table[(table.model == "Dirichlet") & (table.set == "test")]
     assert own.example.tolist() == list(range(300))
     assert own.correct.mean() == pytest.approx(result.rows["Dirichlet"]["accuracy"])
     assert ((own.predicted == own.target) == own.correct).all()
     assert table[table.model == "EnD²"].knowledge.isna().all()
     resamples = pandas.read_csv(folder / "resamples.csv")
-    assert len(resamples) == 4 * 5
+    assert len(resamples) == 5 * 5
     metrics = json.loads((folder / "metrics.json").read_text())
     student = next(model for model in metrics["models"] if model["name"] == "Dirichlet")
     accuracy = result.interval("Dirichlet", "accuracy")
@@ -86,6 +86,10 @@ def test_what_is_not_whole_is_refused_by_name(tmp_path):
     table.unlink()
     with pytest.raises(DamagedFileError, match=r"columns\.csv is missing"):
         Evaluation.load(folder)
-    (folder / "metrics.json").write_text('{"accuracy": 1}')
+    manifest = (folder / "metrics.json").read_text()
+    (folder / "metrics.json").write_text(manifest[:-40])
     with pytest.raises(DamagedFileError, match=r"metrics\.json is damaged"):
+        Evaluation.load(folder)
+    (folder / "metrics.json").write_text('{"accuracy": 1}')
+    with pytest.raises(ValueError, match=r"holds no evaluation: its metrics\.json is not one that Solera wrote"):
         Evaluation.load(folder)
