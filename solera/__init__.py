@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from solera.data import Batch, Batches
+    from solera.data import Batch, Batches, Sequences
     from solera.ensembles import DropoutEnsemble, train_bags, train_ensemble, train_folds, train_snapshots
     from solera.evaluation import evaluate, report
     from solera.methods import (
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Loaded on first use, so that `solera --help` need not wait for torch.
 _HOMES = {
-    "data": ("Batch", "Batches"),
+    "data": ("Batch", "Batches", "Sequences"),
     "ensembles": ("DropoutEnsemble", "train_bags", "train_ensemble", "train_folds", "train_snapshots"),
     "evaluation": ("evaluate", "report"),
     "methods": (
@@ -57,6 +57,7 @@ __all__ = [
     "NormalWishart",
     "PriorNetwork",
     "ProxyDirichlet",
+    "Sequences",
     "Student",
     "Training",
     "TransferSet",

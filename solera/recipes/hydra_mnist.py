@@ -32,7 +32,7 @@ PIXELS = (0, 2, 4, 6, 8, 10, 12)
 STUDENTS: dict[str, Method] = {
     "EnD": EnD(),
     "EnD²": EnD2(),
-    "Proxy": ProxyDirichlet(),
+    "Proxy": ProxyDirichlet(as_published=True),
     "Hydra": Hydra(head=3),
     "Hydra, T = 4": Hydra(head=3, temperature=4.0),
 }

@@ -25,7 +25,12 @@ from solera.training import Student, Training, distill
 
 SIDE = 9.0  # the plotted square reaches from −9 to 9 on both axes; the outermost training points lie near 6
 SHORT, DEEP = "Hydra, 1 layer", "Hydra, 2 layers"  # how many of the last layers every head has of its own
-METHODS: dict[str, Method] = {"EnD": EnD(), SHORT: Hydra(head=1), DEEP: Hydra(head=2), "Proxy": ProxyDirichlet()}
+METHODS: dict[str, Method] = {
+    "EnD": EnD(),
+    SHORT: Hydra(head=1),
+    DEEP: Hydra(head=2),
+    "Proxy": ProxyDirichlet(as_published=True),
+}
 AUX = " + AUX"
 KINDS = ("total", "data", "knowledge")
 MEASURES = {"knowledge": "mean", "difference": "difference", "ρ": "ρ"}  # of knowledge, and what they are called

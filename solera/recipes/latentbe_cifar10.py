@@ -68,7 +68,7 @@ class Subnetworks(LatentBE):
 WAYS = {
     "KD": Way(EnD(temperature=4.0)),
     "AE-KD": Way(AEKD(temperature=4.0)),
-    "Proxy-EnD²": Way(ProxyDirichlet()),
+    "Proxy-EnD²": Way(ProxyDirichlet(as_published=True)),
     "LatentBE": Way(Subnetworks()),
     "LatentBE + ConfODS": Way(Subnetworks(), ConfODS(temperature=4.0)),
     "LatentBE + TDiv−SDiv": Way(Subnetworks(), TDivSDiv()),

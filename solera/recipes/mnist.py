@@ -24,7 +24,7 @@ from solera.training import Student, Training, distill
 IMAGES = "images/"
 FILES = ["mnist.npz", "fashion_mnist.npz", "omniglot_28x28.npz", "mnist_m_test2k.npz"]
 ANGLES = (0, 15, 30, 45, 60, 75, 90)
-STUDENTS: dict[str, Method] = {"EnD": EnD(), "EnD²": EnD2(), "Proxy": ProxyDirichlet()}
+STUDENTS: dict[str, Method] = {"EnD": EnD(), "EnD²": EnD2(), "Proxy": ProxyDirichlet(as_published=True)}
 Models = dict[str, Any]
 
 

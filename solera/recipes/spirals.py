@@ -48,7 +48,7 @@ def ring(points: int, seed: int, name: str) -> Float[Tensor, "N 2"]:
     return radius.unsqueeze(-1) * torch.stack([angle.cos(), angle.sin()], -1)
 
 
-METHODS: dict[str, Method] = {"EnD": EnD(), "EnD²": EnD2(), "Proxy": ProxyDirichlet()}
+METHODS: dict[str, Method] = {"EnD": EnD(), "EnD²": EnD2(), "Proxy": ProxyDirichlet(as_published=True)}
 Students = dict[str, list[Student]]  # method -> one student per repeat
 
 
