@@ -58,6 +58,6 @@ def test_labels_by_the_names_of_the_members():
     teacher = Predictions(np.full((3, 2, 2), 0.5), labels=["no", "yes"])
     assert as_labels(np.array(["yes", "no", "yes"]), teacher, "").tolist() == [1, 0, 1]
     assert as_labels(np.array([1.0, 0.0, 1.0]), teacher, "").tolist() == [1, 0, 1]
-    with pytest.raises(ValueError, match="classes are whole numbers, the labels hold 0.5"):
+    with pytest.raises(ValueError, match=r"classes are whole numbers, the labels hold 0\.5"):
         as_labels(np.array([0.5, 0.0, 1.0]), teacher, "")
     assert as_labels(np.array([0.5, 0.0, 1.0]), teacher, "regression").dtype == torch.float32
