@@ -94,4 +94,6 @@ def cost_beside(other: Cost, own: Cost) -> str:
     times = theirs / mine
     if max(times, 1 / times) < SAME:
         return ", at about the same cost"
-    return f", but takes {times:.2g} × as long" if times > 1 else f", in 1/{1 / times:.2g} of the time"
+    factor = max(times, 1 / times)
+    shown = f"{factor:.0f}" if factor >= 10 else f"{factor:.1f}"
+    return f", but takes {shown} × as long" if times > 1 else f", in 1/{shown} of the time"

@@ -213,6 +213,6 @@ def display(name: str, value: float | None, task: Task) -> str:
         return f"{value:,.0f}"
     if name.startswith("µs"):
         return f"{value:.1f}" if value < 100 else f"{value:.0f}"
-    if name not in ("ECE", "coverage error") and unit(name, task) == "%":
+    if name.partition(" on ")[0] not in ("ECE", "coverage error") and unit(name, task) == "%":
         return f"{100 * value:.1f}"
     return f"{value:.4g}" if abs(value) >= 10 else f"{value:.3f}"
