@@ -26,7 +26,10 @@ ROOT = Path(__file__).resolve().parent.parent
 LISTS = ROOT / "tools" / "mutants"
 COPIED = ("solera", "tests", "pyproject.toml", "README.md")
 PASSED, FAILED, TIMED_OUT = 0, 1, -1  # the first two are pytest's
-SLOW_IMPORTS = ("torch", "torch.utils.data", "numpy", "pytest", "hypothesis", "jaxtyping", "beartype", "scipy.stats")
+SLOW_IMPORTS = (  # of others: paid for once, before the first test; nothing of this project is among them
+    *("torch", "torch._dynamo", "torch.utils.data", "pytest", "hypothesis", "jaxtyping", "beartype"),
+    *("scipy.stats", "sklearn.metrics", "mpmath"),
+)
 
 
 @dataclass(frozen=True)
