@@ -69,8 +69,11 @@ def read_mutants(packages: Sequence[str]) -> list[Mutant]:
 
 def _pytest(tree: Path, tests: Sequence[str], seconds: int, log: Path) -> None:
     """Runs in a process of its own, whose working directory and imports are those of the copied tree."""
+    import jaxtyping
     import pytest
 
+    # Shapes are not checked here: that is half the time, and a mutant must be noticed by what the tests assert.
+    jaxtyping.install_import_hook = lambda *_: None
     os.chdir(tree)
     sys.path.insert(0, str(tree))
     os.environ["PYTHONPATH"] = str(tree)  # for processes that the tests start
