@@ -15,7 +15,7 @@ BROWSER := { command -v chromium || command -v chromium-browser || command -v go
 WARNING := { $(BROWSER); } || echo "solera: WARNING: no Chromium with chromedriver on the PATH: THE BROWSER TESTS ARE SKIPPED"
 APT     := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver
 
-.PHONY: demo test browser lint types docs benchmark lock clean
+.PHONY: demo test browser lint types docs benchmark mutants lock clean
 
 demo: $(STAMP)
 	$(BIN)/solera demo
@@ -43,6 +43,10 @@ docs: $(STAMP)
 
 benchmark: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# Breaks the code by hand-chosen mistakes and prints the share that the tests notice; ONLY=training for one package.
+mutants: $(STAMP)
+	$(BIN)/python tools/mutants.py $(if $(ONLY),--only $(ONLY))
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -153,6 +153,13 @@ def test_a_class_ruled_out_is_worth_nothing():
     torch.testing.assert_close(with_it.mean, torch.cat([without.mean[:1], torch.zeros(1), without.mean[1:]]))
 
 
+def test_the_concentration_of_logits_is_one_more_unless_told():
+    logits = torch.tensor([[-3.0, 0.0, 2.0]])
+    torch.testing.assert_close(Dirichlet.from_logits(logits).concentration, logits.exp() + 1)
+    torch.testing.assert_close(Dirichlet.from_logits(logits, offset=0.0).concentration, logits.exp())
+    torch.testing.assert_close(Dirichlet.from_logits(logits, offset=0.5).precision, logits.exp().sum(-1) + 1.5)
+
+
 def test_mean_and_precision_are_two_ways_to_say_concentration():
     concentration = 5 * torch.rand(3, 6, dtype=torch.float64) + 0.1
     ours = Dirichlet.from_mean(concentration.log(), concentration.sum(-1).log())

@@ -56,6 +56,20 @@ def test_factors_move_by_the_sum_and_shared_weights_by_the_mean(init):
             assert (every[m][place][others] == 0).all(), "a member's loss moves its own factors alone"
             torch.testing.assert_close(ours[place][m], every[m][place][m] / members)
         assert factor.grad.abs().max() > 0
+
+    def slope(parameter, step=1e-5):
+        """Of the mean loss in its first number, by finite differences: the network's own gradient is on trial."""
+        values = []
+        for way in (1, -1):
+            with torch.no_grad():
+                parameter.view(-1)[0] += way * step
+                values.append(method.loss(network(inputs), Mixture(Categorical(targets))).mean())
+                parameter.view(-1)[0] -= way * step
+        return (values[0] - values[1]) / (2 * step)
+
+    for place, parameter in enumerate((*factors, *shared)):
+        times = members if place < len(factors) else 1
+        torch.testing.assert_close(ours[place].view(-1)[0], times * slope(parameter), rtol=1e-5, atol=1e-8)
     for place in range(len(factors), len(ours)):
         torch.testing.assert_close(ours[place], sum(each[place] for each in every) / members)
 

@@ -7,6 +7,7 @@ import torch
 
 from solera.distributions import Gaussian, NormalWishart
 from solera.nn import MLP, Units
+from solera.nn.standardize import Standardize
 
 
 def test_a_likelihood_in_units_differs_by_a_constant_only():
@@ -55,3 +56,15 @@ def test_a_regressor_standardises_both_ends():
     said = Gaussian.from_output(MLP.for_inputs(x, 2, targets=y)(x))
     assert (said.mean - 7).abs().max() < 0.1
     assert abs(said.log_variance.mean() - 2 * math.log(0.01)) < 2
+
+
+def test_inputs_are_shifted_and_divided_by_their_scale():
+    inputs = torch.tensor([[1.0, 100.0, 5.0], [3.0, 500.0, 5.0], [5.0, 300.0, 5.0]])
+    standardize = Standardize(3)
+    assert torch.equal(standardize(inputs), inputs)  # before it has learned anything
+    standardize.learn(inputs)
+    seen = standardize(inputs)
+    torch.testing.assert_close(seen[:, :2].std(0, unbiased=False), torch.ones(2))
+    torch.testing.assert_close(seen.mean(0), torch.zeros(3), rtol=0, atol=1e-6)
+    assert torch.equal(seen[:, 2], torch.zeros(3))  # a constant feature is only shifted
+    torch.testing.assert_close(standardize(torch.tensor([[3.0, 300.0, 6.0]])), torch.tensor([[0.0, 0.0, 1.0]]))

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
-from solera.recipes import find
+from solera.recipes import committee, find
 from solera.recipes.base import Workspace, settings_of
 from solera.recipes.committee import STRATEGIES, STUDENTS, Committee, paired, verdicts
 
@@ -41,6 +42,19 @@ def test_differences_are_paired():
     assert gap / error == pytest.approx(expected.statistic)
     assert gap == pytest.approx(-0.5, abs=0.02)
     assert error < 0.02
+
+
+def test_members_have_weight_decay(monkeypatch):
+    seen = []
+
+    def stop(make, data, members, training):
+        seen.append(training)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(committee, "train_ensemble", stop)
+    with pytest.raises(KeyboardInterrupt):
+        Committee(**TINY)._committee(torch.randn(30, 3), torch.randn(30), torch.arange(10), 0)
+    assert [training.weight_decay for training in seen] == [1.0]
 
 
 def test_a_claim_that_fails_is_said_to_fail():

@@ -139,6 +139,30 @@ def test_the_teacher_speaks_of_plain_images_and_the_student_sees_others(files, m
     assert not torch.equal(seen.inputs, plain.all.inputs[seen.index])
 
 
+def test_members_see_augmented_images_and_remembered_targets_are_those_of_plain_ones(files, tmp_path, monkeypatch):
+    monkeypatch.setitem(SCALES, "quick", replace(TINY, members=2))
+    monkeypatch.setattr(module, "pyplot", lambda: None)  # a slow import, for pictures that are not drawn here
+    recipe, seen, asked, real = EnddCifar10(data=files, scale="quick"), [], [], module.augmented
+    monkeypatch.setattr(
+        module, "augmented", lambda images, *rest, **more: seen.append(1) or real(images, *rest, **more)
+    )
+
+    def stop(teacher, network, data, *rest, **more):
+        asked.append((teacher, data))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "distill", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run", recipe)
+    members, images, at = 2, 48, recipe.at
+    assert len(seen) == members * at.epochs * -(-images // at.batch_sizes[0])
+    ((teacher, data),) = asked
+    batch = next(data.shuffled(0, 0))
+    plain = data.batches.take(batch.index)
+    assert not torch.equal(batch.inputs, plain.inputs)
+    assert torch.equal(teacher(batch).mean, teacher(plain).mean)
+
+
 def test_the_command_line_finds_it():
     assert find("endd-cifar10") is EnddCifar10
     assert "endd-cifar10" in names()

@@ -132,6 +132,27 @@ def test_the_full_set_is_read_where_it_is_there(tmp_path, files):
         require_cifar(str(folder), 10)
 
 
+def test_members_and_students_train_as_in_the_appendix():
+    """Appendix B.2: SGD with weight decay of 5·10⁻⁴; the quick scale differs in size, not in kind."""
+    for recipe in (LatentbeCifar10(scale="paper"), LatentbeCifar10(), LatentbeCifar100(), Subspace()):
+        training = recipe.training(7)
+        assert (training.optimizer, training.weight_decay, training.seed) == ("sgd", 5e-4, 7)
+        assert training.rate()(training.warm_up) == pytest.approx(1)
+
+
+@pytest.mark.usefixtures("small")
+def test_members_and_students_see_augmented_images_and_a_live_teacher(tmp_path, files, monkeypatch):
+    recipe, seen, real = LatentbeCifar10(data=files, scale="quick"), [], study.augmented
+    monkeypatch.setattr(study, "augmented", lambda images, *rest, **more: seen.append(1) or real(images, *rest, **more))
+    work = Workspace(tmp_path / "run", {})
+    x, y, *_ = recipe.parts()
+    batches = study.Batches(x, y, batch_size=recipe.at.batch_size)
+    ensemble = recipe.ensemble(2, batches, 0, work)
+    assert len(seen) == 2 * recipe.at.epochs * len(batches)
+    recipe.student(ensemble, batches, "KD", study.WAYS["KD"], 0, work)
+    assert len(seen) == 3 * recipe.at.epochs * len(batches)
+
+
 @pytest.mark.usefixtures("small")
 def test_a_study_from_end_to_end_stopped_and_gone_on_with(tmp_path, files, monkeypatch):
     monkeypatch.setattr(study, "WAYS", {k: study.WAYS[k] for k in ("KD", "Proxy-EnD²", "LatentBE")})

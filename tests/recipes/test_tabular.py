@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from solera import Batches, Training
+from solera.recipes import tabular
 from solera.recipes.base import Workspace, settings_of
 from solera.recipes.tabular import LABELS, Tabular, beats, latency, split
+from solera.teachers.labels import Labels
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not beside the project")
@@ -46,6 +49,20 @@ def test_latency_measures_one_row_at_a_time():
     found = latency({"model": lambda rows: seen.append(rows.shape)}, torch.zeros(3, 4), calls=10)  # type: ignore[arg-type]
     assert set(seen) == {(1, 4)}
     assert 0 < found["model"][0] <= found["model"][1] < 100
+
+
+def test_networks_and_students_have_weight_decay(tmp_path, monkeypatch):
+    batches, seen = Batches(torch.randn(40, 3), torch.arange(40) % 2), []
+
+    def stop(*arguments, **options):
+        seen.extend(argument for argument in arguments if isinstance(argument, Training))
+        raise KeyboardInterrupt
+
+    for name, teacher in (("fit", None), ("distill", Labels(classes=2))):
+        monkeypatch.setattr(tabular, name, stop)
+        with pytest.raises(KeyboardInterrupt):
+            Tabular(**TINY)._network(name, 0, batches, tmp_path, teacher)
+    assert [(training.weight_decay, training.lr) for training in seen] == [(1e-3, 4e-3)] * 2
 
 
 @pytest.mark.parametrize(("settings", "message"), [({"repeats": 0}, "repeats must be"), ({"held": 1.5}, "held must")])

@@ -60,3 +60,13 @@ def test_a_member_that_answers_with_something_else_is_named():
 
     with pytest.raises(TypeError, match=r"member 1 \(Two\) must answer with a tensor of logits, got a tuple"):
         Ensemble([MLP(4, 3), Two(4, 3)]).predict(torch.zeros(2, 4))
+
+
+def test_members_answer_without_dropout():
+    """Whatever mode they come in: a network fresh from its training is still in training mode."""
+    torch.manual_seed(0)
+    inputs = small_batches().all.inputs
+    network = MLP(4, 3, (50,), dropout=0.5).train()
+    ensemble = Ensemble([network])
+    torch.testing.assert_close(ensemble.predict(inputs).mean, ensemble.predict(inputs).mean, rtol=0, atol=0)
+    torch.testing.assert_close(ensemble.predict(inputs).mean, network.eval()(inputs).softmax(-1))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,22 @@ def test_another_data_set_is_refused(tmp_path):
         remembered.check(small_batches(examples=60).all)
     with pytest.raises(MismatchError, match="begun on other inputs"):
         capture(small_ensemble(), small_batches(seed=1), tmp_path)
+
+
+def test_features_that_changed_places_are_other_inputs(tmp_path):
+    batches = small_batches()
+    remembered = capture(small_ensemble(), batches, tmp_path)
+    swapped = replace(batches.all, inputs=batches.all.inputs[:, [1, 0, 2, 3]])
+    with pytest.raises(MismatchError, match="captured on other inputs: example 0"):
+        remembered.check(swapped)
+
+
+def test_examples_captured_out_of_order_keep_their_answers(tmp_path):
+    ensemble, batches = small_ensemble(), small_batches()
+    remembered = capture(ensemble, list(batches.shuffled(1)), tmp_path, codec="dense", shard_bytes=500)
+    assert len(remembered.shards) > 1
+    remembered.check(batches.all)
+    torch.testing.assert_close(remembered(batches.all).mean, ensemble(batches.all).mean, rtol=0, atol=2e-3)
 
 
 def test_more_data_is_appended_and_old_shards_stay(tmp_path):

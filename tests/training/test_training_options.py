@@ -1,6 +1,7 @@
 """Clipping, accumulation, averaged weights, own optimisers and schedules, and a loss that runs away."""
 
 import functools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from solera import Batches, EnD, Ensemble, Training, distill, fit, train_ensembl
 from solera.core.errors import DivergedError, MismatchError
 from solera.nn import MLP
 from solera.training import checkpoint
+from solera.training.loop import train
 from tests.helpers import small_batches, small_ensemble
 
 
@@ -55,6 +57,89 @@ def test_steps_are_those_written_out(options):
     batches.batch_size = 16
     trained = fit(network(), batches, plain(**options))
     torch.testing.assert_close(weights(trained), by_hand(3, 0.5, batches, **options)[0])
+
+
+def test_sgd_has_nesterov_momentum():
+    """v ← 0.9·v + g, w ← w − lr·(g + 0.9·v), written out."""
+    batches = small_batches(examples=64)
+    trained = fit(network(), batches, Training(epochs=3, lr=0.1, schedule="constant", optimizer="sgd"))
+    model = network()
+    speeds = [torch.zeros_like(p) for p in model.parameters()]
+    for batch in (batch for epoch in range(3) for batch in batches.shuffled(0, epoch)):
+        loss = nn.functional.cross_entropy(model(batch.inputs), batch.target)
+        slopes = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for parameter, speed, slope in zip(model.parameters(), speeds, slopes, strict=True):
+                speed.mul_(0.9).add_(slope)
+                parameter.sub_(0.1 * (slope + 0.9 * speed))
+    torch.testing.assert_close(weights(trained), weights(model))
+
+
+def test_the_rate_warms_up_to_its_peak_and_falls_to_nearly_nothing():
+    rates = []
+
+    class Recording(torch.optim.SGD):
+        def step(self, closure=None):
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    batches = small_batches(examples=16, batch_size=16)
+    fit(network(), batches, Training(epochs=11, lr=0.5, warm_up=0.4, optimizer=lambda g: Recording(g, lr=0.5)))
+    rise = [0.5 * (0.1 + 0.9 * progress / 0.4) for progress in (0.0, 0.1, 0.2, 0.3)]
+    assert rates[:5] == pytest.approx([*rise, 0.5])
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+    assert rates[7] == pytest.approx(0.5 * (0.001 + 0.999 / 2))  # half a cosine, half-way
+    assert rates[-1] == pytest.approx(0.5 * 0.001)
+
+
+def test_weight_decay_reaches_the_optimizer():
+    batches, decays = small_batches(), []
+
+    def optimizer(groups):
+        decays.extend(group["weight_decay"] for group in groups)
+        return torch.optim.SGD(groups, lr=0.1)
+
+    training = Training(epochs=1, weight_decay=0.25, optimizer=optimizer)
+    fit(network(), batches, training)
+    distill(small_ensemble(), network(), batches, EnD(), training)
+    assert decays == [0.25, 0.25]
+
+
+def test_validation_is_by_the_objective_of_the_end_of_the_training():
+    """The loss of EnD² changes its temperature on the way: epochs are comparable only at one point of it."""
+    seen = []
+
+    def objective(output, batch, progress):
+        seen.append((torch.is_grad_enabled(), progress))
+        return output.square().sum(-1)
+
+    batches = small_batches(examples=32)
+    train(network(), batches, objective, Training(epochs=3), validation=batches)
+    assert {progress for learning, progress in seen if not learning} == {1.0}
+    assert min(progress for learning, progress in seen if learning) == 0.0
+
+
+def test_the_best_epochs_weights_are_restored_and_not_the_last_ones():
+    """A constant step across the minimum: the objective is best after the second of five epochs."""
+
+    class Walk(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.place = nn.Parameter(torch.zeros(1))
+
+        def forward(self, x):
+            return self.place * torch.ones(len(x), 1)
+
+    def objective(output, batch, progress):
+        place = output.squeeze(-1)
+        return -place if torch.is_grad_enabled() else (place - 2).square()
+
+    training = Training(epochs=5, lr=1.0, schedule="constant", optimizer=lambda g: torch.optim.SGD(g, lr=1.0))
+    batches = small_batches(examples=16, batch_size=16)
+    assert train(Walk(), batches, objective, training).place.item() == 5.0
+    assert train(Walk(), batches, objective, training, validation=batches).place.item() == 2.0
+    averaged = replace(training, average=0.5)  # after the epochs 1, 1½, 2¼, 3⅛, 4 1/16: the third is nearest
+    assert train(Walk(), batches, objective, averaged, validation=batches).place.item() == 2.25
 
 
 def test_averaged_weights_are_what_is_kept():
