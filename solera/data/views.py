@@ -8,7 +8,9 @@ from torch import Tensor
 
 from solera.core.disk import fingerprint
 from solera.core.seeds import generator
+from solera.data.augment import View
 from solera.data.batch import Batch, Shuffling, tensors_in
+from solera.data.draws import Keyed
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]  # examples and random numbers -> what is seen of them
 
@@ -47,8 +49,10 @@ class Augmented:
 class Views:
     """Seeded augmentation: V views of every example, each always the same: remembered targets match them exactly.
 
-    `augment` gets one example at a time. View v of example i has index i·V + v and random numbers of its own. In order,
-    all views are dealt out (to capture them); shuffled, every example once per epoch, its views taking turns.
+    View v of example i has index i·V + v and random numbers that the seed and this index alone decide, whatever batch
+    it comes in. The named views of `solera.data.augment` change a batch at a time, any other function gets one example
+    at a time. In order, all views are dealt out (to capture them); shuffled, every example once per epoch, its views
+    taking turns.
     """
 
     def __init__(self, batches: Shuffling, augment: Augment, views: int, seed: int = 0) -> None:
@@ -66,6 +70,8 @@ class Views:
 
     def _seen(self, batch: Batch, view: Tensor) -> Batch:
         index = batch.index * self.views + view
+        if isinstance(self.augment, View):
+            return replace(batch, inputs=self.augment.seen(batch.inputs, Keyed(self.seed, index)), index=index)
         seen = [self.augment(x, generator(self.seed, "view", int(i))) for x, i in zip(batch.inputs, index, strict=True)]
         return replace(batch, inputs=torch.stack(seen), index=index)
 
