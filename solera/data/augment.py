@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from solera.core.checks import require_fraction, require_positive
@@ -21,9 +21,18 @@ MOST_ROWS = 4096  # of a reference table that `default_views` keeps
 
 
 class View(ABC):
-    """A change of a batch's inputs by random numbers."""
+    """A change of a batch's inputs by random numbers.
 
-    def __call__(self, inputs: Float[Tensor, "B *rest"], draw: torch.Generator) -> Float[Tensor, "B *rest"]:
+    Where it does not keep an example's class (or continuous target), what it changes loses its label (see `Augmented`):
+    the teacher alone speaks for it.
+    """
+
+    @property
+    def keeps_class(self) -> bool:
+        """Whether the label of an example is also that of its view."""
+        return True
+
+    def __call__(self, inputs: Shaped[Tensor, "B *rest"], draw: torch.Generator) -> Float[Tensor, "B *rest"]:
         """A random view of every example."""
         return self.seen(inputs, Fresh(draw))
 
@@ -81,6 +90,10 @@ class Resample(View):
     def __post_init__(self) -> None:
         require_fraction("share", self.share)
 
+    @property
+    def keeps_class(self) -> bool:
+        return False
+
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         _require_like(self.table, inputs)
         taken = draws.uniform(*inputs.shape) < self.share
@@ -110,6 +123,10 @@ class Blend(View):
     """x′ = a·x + (1 − a)·t with a ~ U(0, 1) and t another example of the table (mixup): rows or images."""
 
     table: Float[Tensor, "N *rest"]
+
+    @property
+    def keeps_class(self) -> bool:
+        return False
 
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         share = _per_example(draws.uniform(len(inputs)), inputs)
@@ -194,6 +211,10 @@ class InTurn(View):
     def __init__(self, *views: View) -> None:
         self.views = views
 
+    @property
+    def keeps_class(self) -> bool:
+        return all(view.keeps_class for view in self.views)
+
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         for view in self.views:
             inputs = view.seen(inputs, draws)
@@ -205,6 +226,10 @@ class OneOf(View):
 
     def __init__(self, *views: View) -> None:
         self.views = views
+
+    @property
+    def keeps_class(self) -> bool:
+        return all(view.keeps_class for view in self.views)
 
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         which = draws.below(len(self.views), len(inputs)).to(inputs.device)

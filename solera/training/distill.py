@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,7 @@ def distill(
     *,
     task: Task | None = None,
     perturbation: Perturbation | None = None,
-    views: Literal["auto"] | Augment | None = None,
+    views: str | Augment | None = None,
     validation: Any = None,
     watch: Watch | None = None,
     folder: str | Path | None = None,

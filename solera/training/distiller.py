@@ -1,9 +1,9 @@
 """The scikit-learn face: `Distiller(model, method).fit(ensemble, x).predict(x)`."""
 
 import copy
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from solera.methods.normal_wishart import NormalWishart
 from solera.methods.proxy_dirichlet import ProxyDirichlet
 from solera.nn.default import network_for
 from solera.tasks import Task
+from solera.teachers.base import Teacher
 from solera.teachers.committee import committee, without_variance
 from solera.teachers.ensemble import as_teacher
 from solera.training.distill import distill
@@ -54,12 +55,12 @@ class Distiller:
         task: Task | None = None,
         batch_size: int = 128,
         validation_fraction: float = 0.1,
-        views: Literal["auto"] | Augment | None = "auto",
+        views: str | Augment | None = "auto",
         folder: str | Path | None = None,
     ) -> None:
         self.model, self.method, self.training, self.task = model, method, training or Training(epochs=100), task
         self.batch_size, self.validation_fraction, self.folder = batch_size, validation_fraction, folder
-        self.views: Literal["auto"] | Augment | None = views
+        self.views: str | Augment | None = views  # "auto", None or a function
 
     def fit(self, ensemble: Any, inputs: Any, labels: Any = None, auxiliary: Any = None) -> "Distiller":
         """`ensemble`: a teacher, a list of models, or its members' predictions `(examples, members, classes)`.
@@ -92,30 +93,24 @@ class Distiller:
             outputs = method.outputs(said.mean.shape[-1])
             torch.manual_seed(stream(self.training.seed, "student"))
             model = network_for(batches.all.inputs, outputs, said.mean if real else None)
-        known = batches.all.index < len(
-            tensors_in(x)[0]
-        )  # auxiliary inputs are changed, but nothing is taken from them
-        augment = views_for(teacher, self.views, map_tensors(lambda tensor: tensor[known], batches.all.inputs))
-        with ExitStack() as stack:
-            shown: Any = batches
-            if expensive(teacher):
-                folder = None if self.folder is None else Path(self.folder) / "captured"
-                teacher, shown, held = stack.enter_context(
-                    asked_once(teacher, batches, held, augment, self.training.seed, folder)
-                )
-                augment = None
-            self.student_: Student = distill(
-                teacher,
-                model,
-                shown,
-                method,
-                self.training,
-                task=self.task,
-                views=augment,
-                validation=held,
-                folder=self.folder,
-            )
+        self.student_: Student = self._taught(teacher, model, method, batches, held, len(tensors_in(x)[0]))
         return self
+
+    def _taught(
+        self, teacher: Teacher, model: nn.Module, method: Method, batches: Batches, held: Batches | None, own: int
+    ) -> Student:
+        """The student; members that answer slowly are asked before it starts.
+
+        Auxiliary inputs, from number `own` on, are seen in views too, but nothing is taken from them for others.
+        """
+        known = batches.all.index < own
+        augment = views_for(teacher, self.views, map_tensors(lambda tensor: tensor[known], batches.all.inputs))
+        teach = partial(distill, model=model, method=method, training=self.training, task=self.task, folder=self.folder)
+        if not expensive(teacher):
+            return teach(teacher, data=batches, validation=held, views=augment)
+        folder = None if self.folder is None else Path(self.folder) / "captured"
+        with asked_once(teacher, batches, held, augment, self.training.seed, folder) as (memory, seen, kept):
+            return teach(memory, data=seen, validation=kept)
 
     def predict(self, inputs: Any) -> Prediction:
         """The student's prediction: `.mean`, `.total` and, for most methods, `.data` and `.knowledge`."""

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,27 +25,27 @@ from solera.data import (
 )
 from solera.data.augment import MOST_ROWS
 from solera.distributions.base import Targets
-from solera.teachers import DenseCodec, TransferSet, capture
+from solera.teachers import DenseCodec, Labels, TransferSet, capture
 from solera.teachers.adapters import Adapter, SequenceClassifier
 from solera.teachers.adapters.content import content_fingerprint
 from solera.teachers.base import Teacher
 from solera.teachers.ensemble import Ensemble
 
 SEEDED = 4  # views of every example that members which are asked only once are asked about
-AT_ONCE = 4096  # examples that such a member is asked about in one call
+AT_ONCE = 1024  # examples that such a member is asked about in one call
 
 
-def views_for(teacher: Teacher, views: Literal["auto"] | Augment | None, inputs: Any) -> Augment | None:
+def views_for(teacher: Teacher, views: str | Augment | None, inputs: Any) -> Augment | None:
     """The function that makes views of such inputs; None: examples as they are.
 
-    "auto" is the default for this kind of input; for a teacher that remembers, none. Any other function needs a live
-    teacher.
+    "auto" is the default for this kind of input; none for a teacher that remembers, or that knows labels alone: these
+    are for the examples as they are. Any other function needs a live teacher.
     """
-    if views is None or (views == "auto" and not teacher.live):
+    if views is None or (views == "auto" and (not teacher.live or isinstance(teacher, Labels))):
         return None
     if views == "auto":
         return default_views(inputs)
-    if not callable(views):
+    if isinstance(views, str):
         raise ValueError(f"views must be 'auto', None or a function (inputs, generator) → inputs, got {views!r}")
     if not teacher.live:
         raise ValueError(
@@ -75,7 +75,7 @@ def _reference(batches: ManyBatches) -> Any:
 
 
 def with_views(
-    batches: ManyBatches, teacher: Teacher, views: Literal["auto"] | Augment | None, seed: int
+    batches: ManyBatches, teacher: Teacher, views: str | Augment | None, seed: int
 ) -> tuple[ManyBatches, Augment | None]:
     """The batches, changed at random in every epoch, and what changes them."""
     augment = views_for(teacher, views, _reference(batches) if views == "auto" and teacher.live else None)
@@ -129,7 +129,7 @@ def asked_once(
     """A memory of what the members say about seeded views of the batches, these views, and the held-out examples.
 
     View v of example i is number i·V + v, a held-out example number i·V, as it is. Kept in the folder; without one, in
-    a temporary one that is gone afterwards. Every member is asked (V·N + N_held) / 4096 times, rounded up.
+    a temporary one that is gone afterwards. Every member is asked (V·N + N_held) / 1024 times, rounded up.
     """
     count = 1 if augment is None else SEEDED
     asked = _OfExamples(teacher, count)
