@@ -59,7 +59,7 @@ def test_a_live_teacher_is_asked_about_what_the_student_sees_and_that_is_new_in_
     for seen in trained:
         everything = {tuple(row) for row in asked.tolist()}
         assert all(tuple(row) in everything for row in seen.tolist())
-        assert len({tuple(r) for r in seen.tolist()} - {tuple(r) for r in ROWS.tolist()}) > 30
+        assert len({tuple(r) for r in seen.tolist()} - {tuple(r) for r in ROWS.tolist()}) > 20
     common = {tuple(r) for r in trained[0].tolist()} & {tuple(r) for r in trained[1].tolist()}
     assert len(common - {tuple(r) for r in ROWS.tolist()}) < 9  # the same augmentation in every epoch: all of them
 
