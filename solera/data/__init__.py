@@ -2,6 +2,7 @@
 
 from solera.data.arrays import as_array, as_inputs
 from solera.data.as_batches import as_batches, fingerprint_of, one_epoch, shuffling
+from solera.data.augment import View, default_views
 from solera.data.batch import UNLABELLED, Batch, ManyBatches, Shuffling, map_tensors, require_finite_inputs, tensors_in
 from solera.data.loaders import Loader, Read, read_pair
 from solera.data.memory import Batches
@@ -21,12 +22,14 @@ __all__ = [
     "Read",
     "Sequences",
     "Shuffling",
+    "View",
     "Views",
     "as_array",
     "as_batches",
     "as_inputs",
     "class_names",
     "class_numbers",
+    "default_views",
     "fingerprint_of",
     "map_tensors",
     "one_epoch",

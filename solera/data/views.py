@@ -2,22 +2,36 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from solera.core.disk import fingerprint
 from solera.core.seeds import generator
-from solera.data.batch import Batch, Shuffling, tensors_in
+from solera.data.augment import View
+from solera.data.batch import UNLABELLED, Batch, Shuffling, tensors_in
+from solera.data.draws import Keyed
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]  # examples and random numbers -> what is seen of them
+
+
+def _seen(batch: Batch, inputs: Any, augment: Augment) -> Batch:
+    """The batch with these inputs; what was changed by a view that does not keep the class has no label."""
+    seen = replace(batch, inputs=inputs)
+    if batch.target is None or not isinstance(augment, View) or augment.keeps_class:
+        return seen
+    changed = (inputs != batch.inputs).flatten(1).any(1).reshape(-1, *[1] * (batch.target.ndim - 1))
+    none = float("nan") if batch.target.is_floating_point() else UNLABELLED
+    return replace(seen, target=batch.target.masked_fill(changed, none))
 
 
 class Augmented:
     """Fresh random views in every epoch, a batch at a time; examples keep their index.
 
     So a live teacher is asked about what the student sees, while one that remembers answers for the plain example.
-    In order, unshuffled, the examples are dealt out plain.
+    In order, unshuffled, the examples are dealt out plain. Labels stay, but for those of examples that were changed by
+    a named view which does not keep the class (`Resample`, `Blend`).
     """
 
     def __init__(self, batches: Shuffling, augment: Augment, seed: int = 0) -> None:
@@ -37,7 +51,8 @@ class Augmented:
     def shuffled(self, seed: int, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
         """Every example once, in an order and by random numbers that seeds and epoch alone decide."""
         for step, batch in enumerate(self.batches.shuffled(seed, epoch, start), start):
-            yield replace(batch, inputs=self.augment(batch.inputs, generator(self.seed, "augment", seed, epoch, step)))
+            draw = generator(self.seed, "augment", seed, epoch, step)
+            yield _seen(batch, self.augment(batch.inputs, draw), self.augment)
 
     def fingerprint(self) -> str:
         """That of the plain examples."""
@@ -47,8 +62,10 @@ class Augmented:
 class Views:
     """Seeded augmentation: V views of every example, each always the same: remembered targets match them exactly.
 
-    `augment` gets one example at a time. View v of example i has index i·V + v and random numbers of its own. In order,
-    all views are dealt out (to capture them); shuffled, every example once per epoch, its views taking turns.
+    View v of example i has index i·V + v and random numbers that the seed and this index alone decide, whatever batch
+    it comes in. The named views of `solera.data.augment` change a batch at a time, any other function gets one example
+    at a time. In order, all views are dealt out (to capture them); shuffled, every example once per epoch, its views
+    taking turns. Labels are as with `Augmented`.
     """
 
     def __init__(self, batches: Shuffling, augment: Augment, views: int, seed: int = 0) -> None:
@@ -66,8 +83,12 @@ class Views:
 
     def _seen(self, batch: Batch, view: Tensor) -> Batch:
         index = batch.index * self.views + view
-        seen = [self.augment(x, generator(self.seed, "view", int(i))) for x, i in zip(batch.inputs, index, strict=True)]
-        return replace(batch, inputs=torch.stack(seen), index=index)
+        if isinstance(self.augment, View):
+            inputs = self.augment.seen(batch.inputs, Keyed(self.seed, index))
+        else:
+            pairs = zip(batch.inputs, index, strict=True)
+            inputs = torch.stack([self.augment(x, generator(self.seed, "view", int(i))) for x, i in pairs])
+        return replace(_seen(batch, inputs, self.augment), index=index)
 
     def __iter__(self) -> Iterator[Batch]:
         for batch in self.batches:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from solera.core.seeds import generator, stream
-from solera.data import Augment, Augmented, Batch, Batches, ManyBatches, shuffling
+from solera.data import Augment, Augmented, Batch, Batches, ManyBatches, View, shuffling
 from solera.ensembles.members import fresh, prepared, together
 from solera.nn.stacked import Stacked, stackable
 from solera.tasks import Task
@@ -81,6 +81,11 @@ def train_ensemble(
     seeds = [stream(training.seed, "member", number) for number in range(members)]
     if stacked and augment is not None:
         raise ValueError("augmented batches are not dealt to a stack of members: leave out stacked=True or augment")
+    if isinstance(augment, View) and not augment.keeps_class:
+        raise ValueError(
+            f"members learn from labels, and {type(augment).__name__} does not keep an example's class: choose a view "
+            "that does (Jitter, Noise, Shift, Crop, Flip)"
+        )
     batches, task = prepared(data, task)
     networks = fresh(make, seeds)
     admit = admit_labelled(task, make, batches)

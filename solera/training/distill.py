@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from solera.data import Batch, Batches, ManyBatches, as_batches, require_finite_inputs
+from solera.data import Augment, Batch, Batches, ManyBatches, as_batches, require_finite_inputs
 from solera.distributions.base import Targets
 from solera.distributions.families import family_named
 from solera.methods.base import Method, require_family
@@ -21,6 +21,7 @@ from solera.training.loop import Admit, Watch, train
 from solera.training.settings import Training
 from solera.training.size import fitted_method
 from solera.training.student import Student
+from solera.training.views import fingerprint_of_views, with_views
 
 DEFAULTS = Training()
 
@@ -34,6 +35,7 @@ def distill(
     *,
     task: Task | None = None,
     perturbation: Perturbation | None = None,
+    views: str | Augment | None = None,
     validation: Any = None,
     watch: Watch | None = None,
     folder: str | Path | None = None,
@@ -42,6 +44,8 @@ def distill(
 
     `data` are arrays, batches, a `DataLoader` or a data set; targets are needed only where `training.label_weight`
     mixes them in. A `task` says what targets mean, where a guess by their kind of number would be wrong.
+    `views` change every batch at random, and the live teacher is asked about what the student sees: "auto" takes the
+    default for this kind of input (`solera.data.default_views`), or pass any function (inputs, generator) → inputs.
     A `perturbation` moves every batch's inputs to where the live teacher's members differ, and asks them there.
     `validation` data pick the best epoch (and stop early, with `training.patience`), and the size of the student's
     uncertainty is fitted on them (`solera.calibration.calibrate` does that later, too). `watch(epoch, network)` is
@@ -50,7 +54,7 @@ def distill(
     """
     if perturbation is not None:
         perturbation.check(teacher)
-    batches = batches_for(teacher, data, task)
+    batches, seen = with_views(batches_for(teacher, data, task), teacher, views, training.seed)
     first, said, admit = admit_taught(teacher, model, batches, method, training, task)
     held = None if validation is None else batches_for(teacher, validation, task)
     if held is not None:
@@ -73,6 +77,8 @@ def distill(
         share = training.label_weight
         return torch.where(its.labelled(batch, loss.ndim), (1 - share) * loss + share * of_labels, loss)
 
+    changes = [*([] if perturbation is None else [perturbation])]
+    changes += [] if seen is None or folder is None else [fingerprint_of_views(seen)]
     train(
         student,
         batches,
@@ -84,7 +90,7 @@ def distill(
         validation=held,
         watch=watch,
         folder=Path(folder) if folder else None,
-        identity=repr((teacher.fingerprints, method, *([] if perturbation is None else [perturbation]), task)),
+        identity=repr((teacher.fingerprints, method, *changes, task)),
         title=f"distil {type(method).__name__}",
     )
     served = method.finalize(student).eval()

@@ -1,6 +1,7 @@
 """The scikit-learn face: `Distiller(model, method).fit(ensemble, x).predict(x)`."""
 
 import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,29 @@ import torch
 from torch import nn
 
 from solera.core.seeds import stream
-from solera.data import Batches, as_array, as_inputs, class_numbers, map_tensors, tensors_in
+from solera.data import (
+    Augment,
+    Batches,
+    as_array,
+    as_inputs,
+    class_numbers,
+    map_tensors,
+    require_finite_inputs,
+    tensors_in,
+)
 from solera.distributions.base import Prediction
 from solera.methods.base import Method
 from solera.methods.normal_wishart import NormalWishart
 from solera.methods.proxy_dirichlet import ProxyDirichlet
 from solera.nn.default import network_for
 from solera.tasks import Task
+from solera.teachers.base import Teacher
 from solera.teachers.committee import committee, without_variance
 from solera.teachers.ensemble import as_teacher
 from solera.training.distill import distill
 from solera.training.settings import Training
 from solera.training.student import Student
+from solera.training.views import asked_once, expensive, views_for
 
 
 class Distiller:
@@ -28,6 +40,10 @@ class Distiller:
 
     Without a `model`, rows get a standardising MLP and images a small convnet. Without a `method`, classes get
     `ProxyDirichlet` and real targets `NormalWishart`.
+
+    `views` are what student and live ensemble are shown of every example: "auto" is the default for this kind of input
+    (`solera.data.default_views`), None the examples as they are, or pass any function (inputs, generator) → inputs.
+    Members that are no torch modules are asked once, about a few seeded views of every example, and remembered.
     """
 
     def __init__(
@@ -39,10 +55,12 @@ class Distiller:
         task: Task | None = None,
         batch_size: int = 128,
         validation_fraction: float = 0.1,
+        views: str | Augment | None = "auto",
         folder: str | Path | None = None,
     ) -> None:
         self.model, self.method, self.training, self.task = model, method, training or Training(epochs=100), task
         self.batch_size, self.validation_fraction, self.folder = batch_size, validation_fraction, folder
+        self.views: str | Augment | None = views  # "auto", None or a function
 
     def fit(self, ensemble: Any, inputs: Any, labels: Any = None, auxiliary: Any = None) -> "Distiller":
         """`ensemble`: a teacher, a list of models, or its members' predictions `(examples, members, classes)`.
@@ -63,6 +81,9 @@ class Distiller:
         batches, held = Batches(x, y, auxiliary=extra, batch_size=self.batch_size), None
         if self.validation_fraction:
             batches, held = batches.split(self.validation_fraction, self.training.seed)
+        for part in (batches, held):
+            if part is not None:
+                require_finite_inputs(part.all)  # by the number of the example, not of a view of it
         with torch.no_grad():
             said = teacher(batches.take(slice(0, 256)))
         real = said.family == "gaussian"
@@ -72,10 +93,24 @@ class Distiller:
             outputs = method.outputs(said.mean.shape[-1])
             torch.manual_seed(stream(self.training.seed, "student"))
             model = network_for(batches.all.inputs, outputs, said.mean if real else None)
-        self.student_: Student = distill(
-            teacher, model, batches, method, self.training, task=self.task, validation=held, folder=self.folder
-        )
+        self.student_: Student = self._taught(teacher, model, method, batches, held, len(tensors_in(x)[0]))
         return self
+
+    def _taught(
+        self, teacher: Teacher, model: nn.Module, method: Method, batches: Batches, held: Batches | None, own: int
+    ) -> Student:
+        """The student; members that answer slowly are asked before it starts.
+
+        Auxiliary inputs, from number `own` on, are seen in views too, but nothing is taken from them for others.
+        """
+        known = batches.all.index < own
+        augment = views_for(teacher, self.views, map_tensors(lambda tensor: tensor[known], batches.all.inputs))
+        teach = partial(distill, model=model, method=method, training=self.training, task=self.task, folder=self.folder)
+        if not expensive(teacher):
+            return teach(teacher, data=batches, validation=held, views=augment)
+        folder = None if self.folder is None else Path(self.folder) / "captured"
+        with asked_once(teacher, batches, held, augment, self.training.seed, folder) as (memory, seen, kept):
+            return teach(memory, data=seen, validation=kept)
 
     def predict(self, inputs: Any) -> Prediction:
         """The student's prediction: `.mean`, `.total` and, for most methods, `.data` and `.knowledge`."""

@@ -1,0 +1,148 @@
+"""What views bring: the table of docs/views.md. Run `python tools/views_table.py rows` or `images`.
+
+Sets of scikit-learn's own. Members and students learn on 60 % of the rows of the known classes; the numbers are for the
+other 40 % (validation) and for the classes that nobody was shown.
+"""
+
+import sys
+
+import numpy as np
+import torch
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_classification
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import train_test_split
+
+import solera
+from solera.core.progress import quiet
+from solera.data.augment import Blend, Crop, InTurn, Jitter, Noise, OneOf, Plain, Resample, Shift
+from solera.training import views as training_views
+
+MEMBERS = 8
+
+
+def sets() -> dict:
+    """Rows, classes, and which classes are unfamiliar."""
+    made = make_classification(
+        3000, 16, n_informative=10, n_redundant=3, n_classes=6, n_clusters_per_class=2, class_sep=1.5, random_state=0
+    )
+    return {
+        "digits": (*load_digits(return_X_y=True), (8, 9)),
+        "made up": (*made, (4, 5)),
+        "wine": (*load_wine(return_X_y=True), (2,)),
+        "cancer": (*load_breast_cancer(return_X_y=True), ()),
+    }
+
+
+def bags(make, x: np.ndarray, y: np.ndarray, seed: int) -> list:
+    """Members, each trained on a sample of the rows with replacement."""
+    members = []
+    for number in range(MEMBERS):
+        rows = np.random.default_rng(100 * seed + number).integers(0, len(x), len(x))
+        members.append(make(number).fit(x[rows], y[rows]))
+    return members
+
+
+def boosted(number: int):
+    from lightgbm import LGBMClassifier
+
+    return LGBMClassifier(n_estimators=60, num_leaves=15, min_child_samples=5, n_jobs=1, verbose=-1, seed=number)
+
+
+def network(number: int):
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), MLPClassifier((64, 64), max_iter=150, random_state=number))
+
+
+def row_views(x: torch.Tensor) -> dict:
+    mixed = OneOf(Plain(), Resample(x, 0.15), Resample(x, 0.3), Resample(x, 0.6))
+    return {
+        "none": None,
+        "blend": Blend(x),
+        "jitter 0.1": Jitter(x, 0.1),
+        "jitter 0.5": Jitter(x, 0.5),
+        "resample 0.15": Resample(x, 0.15),
+        "resample 0.3": Resample(x, 0.3),
+        "resample 0.6": Resample(x, 0.6),
+        "half resample 0.3": OneOf(Plain(), Resample(x, 0.3)),
+        "mixed": mixed,
+        "mixed + blend": OneOf(Plain(), Resample(x, 0.15), Resample(x, 0.3), Resample(x, 0.6), Blend(x)),
+        "mixed, jitter 0.1": InTurn(mixed, Jitter(x, 0.1)),
+        "mixed, 16 seeded": mixed,
+    }
+
+
+def image_views(x: torch.Tensor) -> dict:
+    return {
+        "none": None,
+        "shift 1": Shift(1),
+        "crop 1": Crop(1),
+        "blend": Blend(x),
+        "noise": Noise(0.2),
+        "shift 1 or plain": OneOf(Plain(), Shift(1)),
+        "shift 1 or blend": OneOf(Plain(), Shift(1), Blend(x)),
+        "shift 1, blend, noise": OneOf(Plain(), Shift(1), Blend(x), Noise(0.2)),
+    }
+
+
+def scores(prediction, far, y: torch.Tensor) -> list[float]:
+    """Accuracy in %, NLL, and the AUROC in % of the unfamiliar classes by total and by knowledge."""
+    found = [100 * float((prediction.mean.argmax(-1) == y).float().mean()), -float(prediction.log_prob(y).mean())]
+    for name in ("total", "knowledge"):
+        if far is None:
+            found.append(float("nan"))
+            continue
+        near, away = (getattr(p, name).double().numpy() for p in (prediction, far))
+        truth = np.r_[np.zeros(len(near)), np.ones(len(away))]
+        found.append(100 * roc_auc_score(truth, np.r_[near, away]))
+    return found
+
+
+def show(*what, numbers: list[float]) -> None:
+    accuracy, nll, total, knowledge = numbers
+    line = " | ".join(map(str, what))
+    print(f"| {line} | {accuracy:.1f} | {nll:.3f} | {total:.1f} / {knowledge:.1f} |", flush=True)
+
+
+def compare(name: str, kind: str, teacher, table: dict, x, y, held, far, seed: int) -> None:
+    """One line per view."""
+    inputs, labels = held
+    for words, model in (("the ensemble", teacher), ("one member", teacher.member(0))):
+        found = scores(model.predict(inputs), None if far is None else model.predict(far), labels)
+        show(name, kind, seed, words, numbers=found)
+    for words, view in table.items():
+        training_views.SEEDED = 16 if "16 seeded" in words else 4
+        distiller = solera.Distiller(training=solera.Training(epochs=100, seed=seed), views=view).fit(teacher, x, y)
+        found = scores(distiller.predict(inputs), None if far is None else distiller.predict(far), labels)
+        show(name, kind, seed, words, numbers=found)
+
+
+def rows(seed: int) -> None:
+    for name, (x, y, unfamiliar) in sets().items():
+        x, away = x.astype(np.float32), np.isin(y, unfamiliar)
+        far = torch.from_numpy(x[away]) if len(unfamiliar) else None
+        mine, held, label, answer = train_test_split(x[~away], y[~away], test_size=0.4, random_state=seed)
+        for kind, make in (("LightGBM", boosted), ("networks", network)):
+            teacher = solera.Ensemble(bags(make, mine, label, seed))
+            held_out = (torch.from_numpy(held), torch.from_numpy(answer))
+            compare(name, kind, teacher, row_views(torch.from_numpy(mine)), mine, label, held_out, far, seed)
+
+
+def images(seed: int) -> None:
+    from solera.nn.default import network_for
+
+    x, y = load_digits(return_X_y=True)
+    x, away = (x / 16).astype(np.float32).reshape(-1, 1, 8, 8), y > 7
+    mine, held, label, answer = train_test_split(x[~away], y[~away], test_size=0.4, random_state=seed)
+    x, held, far, y, answer = map(torch.from_numpy, (mine, held, x[away], label, answer))
+    members = solera.train_bags(
+        lambda: network_for(x, 8), solera.Batches(x, y), MEMBERS, solera.Training(epochs=60, lr=3e-3, seed=seed)
+    )
+    compare("digits", "convnets", members, image_views(x), x, y, (held, answer), far, seed)
+
+
+if __name__ == "__main__":
+    with quiet():
+        {"rows": rows, "images": images}[sys.argv[1]](int(sys.argv[2]) if len(sys.argv) > 2 else 0)
