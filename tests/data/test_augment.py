@@ -164,3 +164,14 @@ def test_the_default_follows_the_kind_of_input():
     seen = many(torch.full((20_000, 1), -1.0), generator(0))
     assert 2 < len(seen.unique()) <= MOST_ROWS + 1
     assert seen.max() > 9_000  # the table is no first part of the rows
+
+
+def test_the_random_numbers_themselves_are_new_in_every_epoch_and_step():
+    """The order differs between epochs, so equal noise at equal places would still make other inputs."""
+    plain = Batches(TABLE, batch_size=20)
+    drawn = []
+    for epoch in range(2):
+        for batch in Augmented(plain, Noise(1.0)).shuffled(3, epoch):
+            drawn.append(batch.inputs - TABLE[batch.index])
+    for number, one in enumerate(drawn):
+        assert all((one - other).abs().mean() > 0.5 for other in drawn[:number])
