@@ -15,7 +15,7 @@ from solera.data.sequences import Sequences, is_ragged
 def _dealt(data: Any) -> bool:
     """Whether this deals out batches already: one of ours, or a list of them."""
     if isinstance(data, (list, tuple)):
-        return bool(data) and all(isinstance(batch, Batch) for batch in data)
+        return all(isinstance(batch, Batch) for batch in data)
     if isinstance(data, (Tensor, dict)) or hasattr(data, "__array__"):
         return False
     return hasattr(data, "__len__") and hasattr(data, "__iter__")

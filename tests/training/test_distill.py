@@ -147,7 +147,7 @@ def test_a_damaged_student_is_refused_by_name(tmp_path, name):
         (lambda: Batches(torch.zeros(0, 4)), "no examples"),
         (lambda: Batches(torch.zeros(5, 4), torch.zeros(4, dtype=torch.long)), "one length, got"),
         (lambda: small_batches().split(0.001), "cannot hold out a fraction"),
-        (lambda: start([]), "there are no batches|inputs are empty|no examples"),
+        (lambda: start([]), "there are no batches"),
         (lambda: start(spoil(inputs=float("nan"))), r"inputs hold nan in example 3, at \[0\]"),
         (lambda: start(spoil(label=3)), r"labels must lie between 0 and 2 for 3 classes, got 3 in example 3"),
         (lambda: start(small_batches(), model=MLP(4, 5)), "teacher knows 3 classes, the student's network gives 5"),
