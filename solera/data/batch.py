@@ -47,6 +47,7 @@ class Batch:
     weight: Float[Tensor, "*batch"] | None = None  # 0 where a token is padding
     share: float = 1.0  # this part's weight in the whole batch, times the number of parts
     masks: Any = None  # true where the inputs are no padding
+    plain: Any = None  # what a random view was made from: a teacher that remembers answers for that
 
     def __len__(self) -> int:
         return len(self.index)

@@ -52,7 +52,8 @@ class Augmented:
         """Every example once, in an order and by random numbers that seeds and epoch alone decide."""
         for step, batch in enumerate(self.batches.shuffled(seed, epoch, start), start):
             draw = generator(self.seed, "augment", seed, epoch, step)
-            yield _seen(batch, self.augment(batch.inputs, draw), self.augment)
+            seen = _seen(batch, self.augment(batch.inputs, draw), self.augment)
+            yield replace(seen, plain=batch.inputs)
 
     def fingerprint(self) -> str:
         """That of the plain examples."""

@@ -143,8 +143,9 @@ def admit_taught(
         else:
             its.check(batch, size)
         if new:
-            teacher.check(batch)
-        return batch
+            known = batch if teacher.live or batch.plain is None else replace(batch, inputs=batch.plain)
+            teacher.check(known)
+        return replace(batch, plain=None)
 
     admit(first, True)
     return first, said, admit

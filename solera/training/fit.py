@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from solera.data import Batch, ManyBatches, as_batches
+from solera.distributions.families import family_named
 from solera.nn.call import call
 from solera.tasks import Task, task_of
 from solera.training.loop import Admit, Objective, train
@@ -67,8 +68,10 @@ def admit_labelled(task: Task, make: Callable[[], nn.Module], batches: ManyBatch
             f"this network gives {outputs}"
         )
 
+    size = outputs // family_named(task.family).outputs(1)
+
     def admit(batch: Batch, new: bool) -> Batch:
-        task.check(batch, outputs)
+        task.check(batch, size)
         return labelled(task, batch)
 
     admit(first, True)

@@ -111,9 +111,9 @@ class Student(nn.Module):
         known = self.preprocessing.inputs
         for tensor, wanted in zip(given, known, strict=False) if len(given) == len(known) else []:
             shape = wanted.shape
-            if shape is None or not tensor.is_floating_point() or not isinstance(shape[-1], int):
+            if shape is None or len(shape) != 1 or not tensor.is_floating_point() or not isinstance(shape[0], int):
                 continue
-            if tensor.ndim != len(shape) + 1 or tensor.shape[-1] != shape[-1]:
+            if tensor.ndim < 2 or tensor[:1].numel() != shape[0]:  # images flattened to rows are rows
                 raise ValueError(
                     f"this student takes {wanted.name} of shape {('examples', *shape)}, got {tuple(tensor.shape)}: "
                     "pass the same features in the same order as it was distilled on"

@@ -45,7 +45,7 @@ def test_the_demo_recipe_trains_compares_and_leaves_a_student(tmp_path):
     student = Student.load(folder / "students" / "Proxy")
     assert student.predict(torch.zeros(3, 1, 8, 8)).knowledge.shape == (3,)
     kept = Evaluation.load(folder / "evaluation")
-    assert set(kept.rows) == {"single", "ensemble", "EnD", "EnD²", "Proxy"}
+    assert set(kept.rows) == {"single", "single, calibrated", "ensemble", "EnD", "EnD²", "Proxy"}
     assert "Verdict on the student Proxy: " in done.stdout
     assert json.loads((folder / "report.json").read_text())["verdicts"][2]["student"] == "Proxy"
     assert "total, rejects 5 %" in (folder / "students" / "Proxy" / "README.md").read_text()

@@ -45,7 +45,7 @@ def test_the_columns_of_the_three_tables():
     said = {"CIFAR-10": mixture(60), **{name: mixture(40) for name in OTHERS}}
     labels = said["CIFAR-10"].mean.argmax(-1)
     labels[::3] = (labels[::3] + 1) % 10  # a third of the predictions are wrong
-    found = measure(said, labels, said["CIFAR-10"].knowledge.numpy())
+    found = measure(said, {name: torch.zeros(len(p.mean), 1) for name, p in said.items()}, labels, said)
     mean, wrong = said["CIFAR-10"].mean, (torch.arange(60) % 3 == 0).numpy()
     doubt = -mean.max(-1).values.numpy()
     assert found["error"] == pytest.approx(1 / 3)
@@ -68,7 +68,8 @@ def test_one_member_has_no_knowledge_and_a_few_are_an_ensemble_of_their_own():
     torch.manual_seed(0)
     whole = mixture(20, 4)
     said = {name: member(whole, 1) for name in ("CIFAR-10", *OTHERS)}
-    found = measure(said, member(whole, 0).mean.argmax(-1), whole.knowledge.numpy())
+    images = {name: torch.zeros(20, 1) for name in said}
+    found = measure(said, images, member(whole, 0).mean.argmax(-1), dict.fromkeys(said, whole))
     assert not [key for key in found if "knowledge" in key or key == "ρ"]
     assert torch.equal(member(whole, 1).mean, whole.members.mean[:, 1])
     assert torch.allclose(first(whole, 2).mean, whole.members.mean[:, :2].mean(1))
