@@ -132,7 +132,7 @@ def test_labels_order_the_columns_of_a_file_and_name_those_of_an_array(tmp_path)
     pandas.DataFrame(probabilities(20, 2), columns=["ant", "bee"]).to_parquet(tmp_path / "fewer.parquet")
     fewer = Predictions([tmp_path / "0.parquet", tmp_path / "fewer.parquet"])  # member 1 never saw a cat or a dog
     assert fewer.labels == ["ant", "bee", "cat", "dog"]
-    assert (fewer.logits[:, 1, 2:] == -torch.inf).all()
+    assert (fewer.logits[:, 1, 2:] < -10).all()  # what a probability of 0 is read as
     torch.testing.assert_close(fewer.logits[:, 1].exp().sum(-1), torch.ones(20))
 
 

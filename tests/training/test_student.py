@@ -241,7 +241,7 @@ def test_a_student_of_nan_is_neither_saved_nor_exported(tmp_path):
     student = Student(MLP(4, 3, (8,)), EnD())
     with torch.no_grad():
         next(student.model.parameters())[0, 0] = float("nan")
-    with pytest.raises(DivergedError, match=r"the student is not saved to .*: .* is not finite: train again"):
+    with pytest.raises(DivergedError, match=r"the student is not saved to .*: .* is not finite: train it again"):
         student.save(tmp_path / "student")
     assert not (tmp_path / "student").exists()
     with pytest.raises(ValueError, match="was not written: the graph differs from PyTorch"):
