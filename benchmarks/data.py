@@ -19,34 +19,42 @@ from solera.tasks import Classification
 GIGABYTES = float(os.environ.get("SOLERA_MAPPED_GB", "4"))
 WIDTH = 1024
 
+# of this process alone: what getrusage says begins with the parent's peak
+PEAK = """
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return float(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+"""
+
 TRAIN = """
-import resource, sys, numpy as np, torch
+import sys, numpy as np, torch
 from solera import Batches, Training, fit
 from solera.nn import MLP
 torch.set_num_threads(1)
 x = np.load(sys.argv[1], mmap_mode="r")
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 fit(MLP({width}, 4, (32,)), Batches(x, np.arange(len(x)) % 4, batch_size=512), Training(epochs=1, device="cpu"))
-print(before / 1024, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(before, peak())
 """
 
 EVALUATE = """
-import resource, sys, torch
+import sys, torch
 from solera import Batches, Ensemble, ProxyDirichlet, Student, evaluate
 torch.set_num_threads(1)
 sequences, classes = int(sys.argv[1]), 40_000
 tokens = torch.randint(50, (sequences, 30))
 make = lambda: torch.nn.Embedding(50, classes)
 batches = Batches(tokens, tokens % 7, weight=torch.ones(tokens.shape), batch_size=64)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 evaluate({"ensemble": Ensemble([make(), make()]), "student": Student(make(), ProxyDirichlet())}, batches)
-print(before / 1024, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(before, peak())
 """
 
 
 def peak(script: str, *arguments: str) -> tuple[float, float]:
     """Megabytes of a process of its own, before and at its largest."""
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", PEAK + script, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     before, most = done.stdout.split()[-2:]
     return float(before), float(most)
 
