@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from solera.cli.options import Folds, Saw
+
 EXAMPLE = "Example: solera capture --members a.onnx --members b.onnx --inputs x.npy --codec top_k --out transfer-set"
 
 
@@ -18,12 +20,8 @@ def capture(
         Path | None, typer.Option(help="Forecasts without variances: true targets, to estimate the noise from.")
     ] = None,
     variances: Annotated[Path | None, typer.Option(help="Variances beside forecasts.")] = None,
-    folds: Annotated[
-        Path | None, typer.Option(help="The fold of each row, .npy (N,): member m was trained on all but fold m.")
-    ] = None,
-    saw: Annotated[
-        Path | None, typer.Option(help="Who was trained on which row, .npy (N, M) of true and false.")
-    ] = None,
+    folds: Folds = None,
+    saw: Saw = None,
     codec: Annotated[str, typer.Option(help="dense (every member), mean, or top_k.")] = "dense",
     keep: Annotated[int, typer.Option(help="top_k: how many classes to keep.")] = 64,
     batch_size: Annotated[int, typer.Option(help="Examples asked about at once.")] = 256,

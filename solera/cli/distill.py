@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from solera.cli.options import Folds, Saw
+
 EXAMPLE = (
     "Example: solera distill --members preds.npy --inputs x.npy --labels y.npy --method proxy-dirichlet --out student"
 )
@@ -38,12 +40,8 @@ def distill(
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 100,
     label_weight: Annotated[float, typer.Option(help="Share of the loss that comes from the labels, 0 to 1.")] = 0.0,
     held_out: Annotated[float, typer.Option(help="Fraction of the examples kept for the table.")] = 0.2,
-    folds: Annotated[
-        Path | None, typer.Option(help="The fold of each row, .npy (N,): member m was trained on all but fold m.")
-    ] = None,
-    saw: Annotated[
-        Path | None, typer.Option(help="Who was trained on which row, .npy (N, M) of true and false.")
-    ] = None,
+    folds: Folds = None,
+    saw: Saw = None,
     task: Annotated[str, typer.Option(help="classification or regression; without it, told by the members.")] = "",
     seed: Annotated[int, typer.Option(help="Decides the split, the initial weights and the order.")] = 0,
 ) -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from solera.cli.options import Folds, Saw
+
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
@@ -188,12 +190,8 @@ def evaluate(
         typer.Option(metavar="NAME=FILE", help="True classes or targets of that set: its accuracy is measured, too."),
     ] = None,
     variances: Annotated[Path | None, typer.Option(help="Variances beside forecasts.")] = None,
-    folds: Annotated[
-        Path | None, typer.Option(help="The fold of each row, .npy (N,): member m was trained on all but fold m.")
-    ] = None,
-    saw: Annotated[
-        Path | None, typer.Option(help="Who was trained on which row, .npy (N, M) of true and false.")
-    ] = None,
+    folds: Folds = None,
+    saw: Saw = None,
     task: Annotated[str, typer.Option(help="classification or regression; without it, told by the labels.")] = "",
     baseline: Annotated[
         Path | None, typer.Option(help="A model of your own to beat: ONNX, or its probabilities (N, K).")
