@@ -39,7 +39,7 @@ def as_tensor(values: Any) -> Tensor:
     array = as_array(values)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"inputs hold {array.dtype}, a network takes numbers: encode them first")
-    if not isinstance(array, np.memmap):
+    if not isinstance(array, np.memmap) or array.mode == "c":  # changed in memory, so no longer what the file holds
         array = array.astype(_TORCH.get(array.dtype.name, array.dtype.newbyteorder("=")), copy=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns of read-only arrays: nothing here writes to inputs

@@ -2,11 +2,9 @@
 
 import copy
 import hashlib
-import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,16 +16,10 @@ from solera.core.disk import fingerprint
 from solera.core.seeds import generator
 from solera.data.arrays import as_inputs, as_tensor
 from solera.data.batch import UNLABELLED, Batch, map_tensors, tensors_in
+from solera.data.mapped import MappedFile
 from solera.data.names import class_numbers, renumbered
 
 SAMPLED = 64  # rows of a mapped file that stand for all of it in a fingerprint
-
-
-def _map_of(array: np.memmap) -> mmap.mmap:
-    base: Any = array
-    while not isinstance(base, mmap.mmap):
-        base = base.base
-    return base
 
 
 def _nest_of(values: Any) -> list[Any]:
@@ -65,7 +57,11 @@ class Batches:
         names: Sequence[str] | None = None,
     ) -> None:
         """`auxiliary` inputs (unlabelled, perhaps from elsewhere) are appended; they get no label."""
-        self._files = [leaf for leaf in _nest_of(inputs) if isinstance(leaf, np.memmap) and leaf.filename is not None]
+        self._files = [
+            MappedFile(leaf)
+            for leaf in _nest_of(inputs)
+            if isinstance(leaf, np.memmap) and leaf.filename is not None and leaf.mode != "c"  # "c": changed in memory
+        ]
         inputs, weight = as_inputs(inputs), None if weight is None else as_tensor(weight)
         self.names = None if names is None else list(names)
         if target is not None:
@@ -109,14 +105,17 @@ class Batches:
         return -(-self.examples // self.batch_size)
 
     def take(self, rows: Tensor | slice) -> Batch:
-        """Some examples; of a mapped file a copy, whose pages are given back, so that memory stays flat."""
+        """Some examples; those of a mapped file are read from it."""
         if not self._files:
             return self.all.take(rows)
         chosen = rows if self._rows is None else self._rows[rows]
-        batch = self._whole.take(chosen).changed(lambda t: t.float() if t.dtype == torch.float64 else t.clone())
-        for file in self._files:
-            _map_of(file).madvise(mmap.MADV_DONTNEED)
-        return batch
+
+        def taken(tensor: Tensor) -> Tensor:
+            file = next((file for file in self._files if file.holds(tensor)), None)
+            found = tensor[chosen] if file is None else file.read(tensor, chosen)
+            return found.float() if found.dtype == torch.float64 else found
+
+        return replace(self._whole.changed(taken), index=self._whole.index[chosen])
 
     def __iter__(self) -> Iterator[Batch]:
         for start in range(0, self.examples, self.batch_size):
@@ -135,10 +134,7 @@ class Batches:
         """
         name, whole = "", self._whole
         if self._files:
-            facts = [
-                (str(f.filename), f.shape, f.dtype.str, Path(str(f.filename)).stat().st_mtime_ns) for f in self._files
-            ]
-            name = hashlib.sha256(repr(facts).encode()).hexdigest()
+            name = hashlib.sha256(repr([file.facts for file in self._files]).encode()).hexdigest()
             inputs = self.take(torch.linspace(0, self.examples - 1, min(SAMPLED, self.examples)).long()).inputs
         else:
             inputs, whole = self.all.inputs, self.all

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.memory import give_back
 from solera.core.progress import progress
 from solera.data import Batch, ManyBatches
 from solera.distributions.base import Prediction
@@ -17,6 +18,7 @@ from solera.tasks import Columns, Task
 from solera.teachers.base import Teacher
 
 NUMBERS = 1 << 22  # that an answer may hold at once, members and classes included
+PIECES = 16  # that are answered before freed memory is handed back
 
 
 @runtime_checkable
@@ -147,7 +149,7 @@ def stream(
     """The elements of a set, and every model's columns of them."""
     sources = {key: source for key, model in models.items() if (source := source_of(key, model)).knows(name)}
     collected: dict[str, _Collected] = {key: _Collected() for key in sources}
-    facts, position = _Collected(), 0
+    facts, position, answered = _Collected(), 0, 0
     with progress(f"evaluate on {name}", len(batches)) as advance, torch.no_grad():
         for batch in batches:
             for place, part in pieces(batch, sources, name, position):
@@ -161,6 +163,9 @@ def stream(
                     if reference in said:
                         columns |= task.compare(prediction, said[reference])  # type: ignore[index]
                     collected[key].add(columns, mask.numpy())
+                answered += 1
+                if answered % PIECES == 0:
+                    give_back()
             position += len(batch)
             advance("")
     _require_all(name, models, position)

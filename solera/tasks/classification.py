@@ -175,7 +175,7 @@ class Classification(Task):
         def told(one: np.ndarray) -> dict[str, Any]:
             if one.ndim > 1:
                 return {"tokens": [told(token) for token in one]}
-            best = np.argsort(-one, kind="stable")[:SHOWN]
+            best = torch.as_tensor(one).topk(min(SHOWN, len(one))).indices.tolist()
             return {"top": [[self.label(int(k), names), one[k]] for k in best]}
 
         return [told(one) for one in mean]

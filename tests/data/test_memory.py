@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from solera import Batches, Training, fit
+from solera.core.errors import DamagedFileError
 from solera.data import UNLABELLED, class_numbers
 from solera.nn import MLP
 
@@ -105,3 +106,29 @@ def test_unlabelled_rows_are_passed_by_in_training():
     fit(other, Batches(x[1::2], y[1::2], batch_size=60), training)
     for one, two in zip(network.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+@pytest.mark.parametrize("cut", [np.s_[:], np.s_[7:40], np.s_[::3], np.s_[:, 2:5], np.s_[:, 1], np.s_[::2, ::2]])
+def test_rows_read_from_a_file_are_those_of_the_map(tmp_path, mode, cut):
+    raw = np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype=np.float64, shape=(5000, 8))
+    raw[:] = np.random.default_rng(0).normal(size=raw.shape)
+    raw.flush()
+    mapped = np.load(tmp_path / "x.npy", mmap_mode=mode)
+    if mode != "r":
+        mapped[9] = 5.0
+    array = mapped[cut]
+    batches = Batches({"a": array, "b": np.arange(len(array))}, batch_size=64)
+    want = torch.tensor(np.array(array)).float()
+    for batch in (*batches.shuffled(1), batches.take(slice(3, 30, 4)), *batches.split(0.3)[1]):
+        assert torch.equal(batch.inputs["a"], want[batch.index])
+        assert torch.equal(batch.inputs["b"], batch.index)
+
+
+def test_a_file_cut_while_in_use_is_named(tmp_path):
+    np.save(tmp_path / "x.npy", rows(1000).astype(np.float32))
+    batches = Batches(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    with open(tmp_path / "x.npy", "r+b") as file:
+        file.truncate(3000)
+    with pytest.raises(DamagedFileError, match=r"x\.npy ends before row 239: it was cut while in use"):
+        list(batches)
