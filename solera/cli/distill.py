@@ -37,8 +37,11 @@ def distill(
             help="end, end2, hydra, proxy-dirichlet (default for classes) or normal-wishart (default for forecasts)."
         ),
     ] = "",
-    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 100,
-    label_weight: Annotated[float, typer.Option(help="Share of the loss that comes from the labels, 0 to 1.")] = 0.0,
+    epochs: Annotated[int, typer.Option(help="Passes over the data; 0: as many as help, in up to three rounds.")] = 0,
+    label_weight: Annotated[
+        float | None,
+        typer.Option(help="Share of the loss that comes from the labels, 0 to 1; by default held-out examples choose."),
+    ] = None,
     held_out: Annotated[float, typer.Option(help="Fraction of the examples kept for the table.")] = 0.2,
     folds: Folds = None,
     saw: Saw = None,

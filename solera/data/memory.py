@@ -37,6 +37,15 @@ def _joined(first: Any, second: Any) -> Any:
     return map_tensors(lambda tensor: torch.cat([tensor, next(more)]), first)
 
 
+def _with_unlabelled(inputs: Any, target: Tensor | None, more: Any) -> tuple[Any, Tensor | None]:
+    """Inputs and targets with more inputs after them, which have none."""
+    if target is not None:
+        none = float("nan") if target.is_floating_point() else UNLABELLED
+        extra = target.new_full((len(tensors_in(more)[0]), *target.shape[1:]), none)
+        target = torch.cat([target, extra])
+    return _joined(inputs, more), target
+
+
 class Batches:
     """Arrays dealt out in batches: in order, or shuffled by a seed. Iterate it as often as you like.
 
@@ -76,11 +85,7 @@ class Batches:
         if auxiliary is not None:
             if weight is not None or index is not None:
                 raise ValueError("auxiliary inputs are appended, so weight and index cannot be given beside them")
-            more = as_inputs(auxiliary)
-            extra, inputs = len(tensors_in(more)[0]), _joined(inputs, more)
-            if target is not None:
-                none = float("nan") if target.is_floating_point() else UNLABELLED
-                target = torch.cat([target, target.new_full((extra, *target.shape[1:]), none)])
+            inputs, target = _with_unlabelled(inputs, target, as_inputs(auxiliary))
         size = len(tensors_in(inputs)[0])
         index = torch.arange(size) if index is None else index
         self._whole, self._rows = Batch(inputs, index, target, weight), None
@@ -162,6 +167,15 @@ class Batches:
         made = self._copy()
         made._rows = rows if self._rows is None else self._rows[rows]
         return made
+
+    def with_unlabelled(self, inputs: Any) -> "Batches":
+        """These examples, and more that have no labels, numbered on from the largest index."""
+        own = self.all
+        more, target = _with_unlabelled(own.inputs, own.target, as_inputs(inputs))
+        extra = len(tensors_in(more)[0]) - len(own)
+        weight = None if own.weight is None else torch.cat([own.weight, torch.ones(extra, *own.weight.shape[1:])])
+        index = torch.cat([own.index, int(own.index.max()) + 1 + torch.arange(extra)])
+        return Batches(more, target, weight=weight, batch_size=self.batch_size, index=index, names=self.names)
 
     def renumbered(self, names: Sequence[str]) -> "Batches":
         """The same examples, their classes numbered in the order of these names."""

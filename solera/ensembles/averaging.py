@@ -91,12 +91,12 @@ def train_averaged(
     """
     training = training or Training()
     require_positive("rate", rate)
-    if not 1 <= checkpoints < training.epochs:
+    if not 1 <= checkpoints < training.fixed_epochs:
         raise ValueError(
-            f"checkpoints are the last epochs of a training: they must lie between 1 and {training.epochs - 1} "
+            f"checkpoints are the last epochs of a training: they must lie between 1 and {training.fixed_epochs - 1} "
             f"(epochs − 1), got {checkpoints}: train longer, or average fewer"
         )
-    first = replace(training, epochs=training.epochs - checkpoints)
+    first = replace(training, epochs=training.fixed_epochs - checkpoints)
     wander = replace(training, epochs=1, lr=rate * training.lr, schedule="constant")
     batches, task = prepared(data, task)
     networks = train_cycles(make, batches, [first, *[wander] * checkpoints], task, Path(folder) if folder else None)

@@ -32,12 +32,12 @@ def train_snapshots(
     depends on nothing but the weights before it. With a folder, a killed run goes on where it was.
     """
     training = training or Training()
-    if not 1 <= members <= training.epochs:
+    if not 1 <= members <= training.fixed_epochs:
         raise ValueError(
-            f"every snapshot takes at least one epoch: members must lie between 1 and epochs={training.epochs}, "
+            f"every snapshot takes at least one epoch: members must lie between 1 and epochs={training.fixed_epochs}, "
             f"got {members}: train longer, or ask for fewer"
         )
-    ends = [training.epochs * number // members for number in range(members + 1)]
+    ends = [training.fixed_epochs * number // members for number in range(members + 1)]
     cycles = [replace(training, epochs=b - a, schedule="cosine") for a, b in pairwise(ends)]
     batches, task = prepared(data, task)
     networks = train_cycles(make, batches, cycles, task, Path(folder) if folder else None)

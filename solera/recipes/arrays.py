@@ -1,7 +1,7 @@
 """What `solera distill` does: arrays in, one student out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from solera.teachers.adapters.files import read
 from solera.training import Student, Training, distill
 from solera.training.card import require_own_folder
 from solera.training.distiller import floats
+from solera.training.settings import PATIENT
 
 
 def method_named(name: str, family: str) -> Method:
@@ -128,8 +129,8 @@ class Arrays(Recipe):
     labels: str = ""
     variances: str = ""
     method: str = ""  # none: proxy-dirichlet for classes, normal-wishart for real targets
-    epochs: int = 100
-    label_weight: float = 0.0
+    epochs: int = 0  # none: as many as help
+    label_weight: float | None = None  # none: chosen by validation, where the number of epochs is
     held_out: float = 0.2
     folds: str = ""  # a file: the fold of each row; member m was trained on all rows but those of fold m
     saw: str = ""  # a file: (rows, members), true where a member was trained on a row
@@ -155,7 +156,11 @@ class Arrays(Recipe):
         )
         torch.manual_seed(stream(self.seed, "student"))
         network = network_for(train.all.inputs, method.outputs(size), said.mean if real else None)
-        training = Training(epochs=self.epochs, label_weight=self.label_weight, seed=self.seed)
+        training = replace(PATIENT, seed=self.seed)
+        if self.epochs:
+            training = Training(epochs=self.epochs, seed=self.seed)
+        if self.label_weight is not None:
+            training = replace(training, label_weight=self.label_weight)
         student = distill(teacher, network, train, method, training, validation=held, folder=work.folder / "training")
         student.save(work.folder)
         page = self._table(student, teacher, test.all)

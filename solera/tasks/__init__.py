@@ -2,7 +2,7 @@
 
 from solera.tasks.base import Columns, ErrorKind, Figure, Margin, Row, Score, Task, mean_of, uncertainties
 from solera.tasks.classification import Classification
-from solera.tasks.infer import entry_of, register, task_named, task_of
+from solera.tasks.infer import entry_of, register, task_named, task_of, task_of_family
 from solera.tasks.regression import Regression
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "register",
     "task_named",
     "task_of",
+    "task_of_family",
     "uncertainties",
 ]

@@ -37,3 +37,8 @@ def entry_of(task: Task) -> dict[str, Any]:
 def task_of(target: Shaped[Tensor, "..."]) -> Task:
     """A guess, where nobody said: whole numbers are classes, floating-point ones continuous targets."""
     return Regression() if target.is_floating_point() else Classification()
+
+
+def task_of_family(family: str) -> Task:
+    """The first task whose predictions are of this family: classification, or regression."""
+    return next(kind() for kind in TASKS.values() if kind.family == family)

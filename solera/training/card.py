@@ -99,22 +99,23 @@ class Preprocessing:
 class Notes:
     """Where a student came from and how it did, as far as known: for its card.
 
-    `teachers` are their fingerprints; `metrics` and `thresholds` are numbers by name, such as
-    {"knowledge, rejects 5 %": 0.31}.
+    `teachers` are their fingerprints; `fit` (what the training came to), `metrics` and `thresholds` are numbers by
+    name, such as {"knowledge, rejects 5 %": 0.31}.
     """
 
     data: str = ""
     teachers: Sequence[str] = ()
+    fit: Mapping[str, float] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for key in ("metrics", "thresholds"):  # an infinite one is a text in JSON
+        for key in ("fit", "metrics", "thresholds"):  # an infinite one is a text in JSON
             object.__setattr__(self, key, {name: float(value) for name, value in getattr(self, key).items()})
 
     def entry(self) -> dict[str, Any]:
         """For config.json: what is infinite, as the text `inf`."""
-        numbers = {key: _as_json(getattr(self, key)) for key in ("metrics", "thresholds")}
+        numbers = {key: _as_json(getattr(self, key)) for key in ("fit", "metrics", "thresholds")}
         return {"data": self.data, "teachers": list(self.teachers), **numbers}
 
 
@@ -205,6 +206,7 @@ def model_card(config: Mapping[str, Any]) -> str:
         _what_goes_in(config["preprocessing"]),
         _what_comes_out(config),
         _how_it_was_made(config),
+        _numbers("How it follows the ensemble", notes["fit"], "Not recorded."),
         *_measured(notes),
         "## Limits\n\n" + LIMITS + ("" if "knowledge" in config["outputs"] else " " + NO_KNOWLEDGE),
     ]

@@ -30,16 +30,17 @@ from solera.teachers.base import Teacher
 from solera.teachers.committee import committee, without_variance
 from solera.teachers.ensemble import as_teacher
 from solera.training.distill import distill
-from solera.training.settings import Training
+from solera.training.settings import PATIENT, Training
 from solera.training.student import Student
 from solera.training.views import asked_once, expensive, views_for
 
 
 class Distiller:
-    """Distils on arrays in memory. Holds out a part of the examples to pick the best epoch.
+    """Distils on arrays in memory. Holds out a part of the examples, to know how long to train.
 
     Without a `model`, rows get a standardising MLP and images a small convnet. Without a `method`, classes get
-    `ProxyDirichlet` and real targets `NormalWishart`.
+    `ProxyDirichlet` and continuous targets `NormalWishart`. Without a `training`, it goes on as long as held-out
+    examples say that it helps, and with labels it chooses their share in the loss: see `solera.distill`.
 
     `views` are what student and live ensemble are shown of every example: "auto" is the default for this kind of input
     (`solera.data.default_views`), None the examples as they are, or pass any function (inputs, generator) → inputs.
@@ -58,27 +59,36 @@ class Distiller:
         views: str | Augment | None = "auto",
         folder: str | Path | None = None,
     ) -> None:
-        self.model, self.method, self.training, self.task = model, method, training or Training(epochs=100), task
+        self.model, self.method, self.training, self.task = model, method, training or PATIENT, task
         self.batch_size, self.validation_fraction, self.folder = batch_size, validation_fraction, folder
         self.views: str | Augment | None = views  # "auto", None or a function
 
-    def fit(self, ensemble: Any, inputs: Any, labels: Any = None, auxiliary: Any = None) -> "Distiller":
+    def fit(
+        self, ensemble: Any, inputs: Any, labels: Any = None, auxiliary: Any = None, *, unlabelled: Any = None
+    ) -> "Distiller":
         """`ensemble`: a teacher, a list of models, or its members' predictions `(examples, members, classes)`.
 
         Labels are needed where `training.label_weight` mixes them in, and for regressors without a variance (a list of
         them, or their forecasts `(examples, members)`), to estimate the noise from: such examples must be new to the
-        members, otherwise pass `solera.committee(...)`. Auxiliary inputs need a live ensemble.
+        members, otherwise pass `solera.committee(...)`. `unlabelled` are more inputs of the same kind, `auxiliary` ones
+        come from elsewhere: both need a live ensemble, which speaks for them.
         """
         x, extra = floats(inputs), None if auxiliary is None else floats(auxiliary)
         target = None if labels is None else as_array(labels)
         bare = target is not None and without_variance(ensemble)
         teacher = committee(ensemble, x, target) if bare else as_teacher(ensemble, len(tensors_in(x)[0]))
-        if extra is not None and not teacher.live:
-            raise ValueError("remembered predictions know nothing of auxiliary inputs: pass the live Ensemble")
+        for name, given in {"auxiliary": auxiliary, "unlabelled": unlabelled}.items():
+            if given is not None and not teacher.live:
+                raise ValueError(f"remembered predictions know nothing of {name} inputs: pass the live Ensemble")
         y = None
         if target is not None:
             y, _ = class_numbers(target, None if bare else getattr(teacher, "labels", None))
-        batches, held = Batches(x, y, auxiliary=extra, batch_size=self.batch_size), None
+        batches, held = Batches(x, y, batch_size=self.batch_size), None
+        if unlabelled is not None:
+            batches = batches.with_unlabelled(floats(unlabelled))
+        own = batches.examples
+        if extra is not None:
+            batches = batches.with_unlabelled(extra)
         if self.validation_fraction:
             batches, held = batches.split(self.validation_fraction, self.training.seed)
         for part in (batches, held):
@@ -93,7 +103,7 @@ class Distiller:
             outputs = method.outputs(said.mean.shape[-1])
             torch.manual_seed(stream(self.training.seed, "student"))
             model = network_for(batches.all.inputs, outputs, said.mean if real else None)
-        self.student_: Student = self._taught(teacher, model, method, batches, held, len(tensors_in(x)[0]))
+        self.student_: Student = self._taught(teacher, model, method, batches, held, own)
         return self
 
     def _taught(

@@ -70,7 +70,7 @@ def train(
         state, best, average = checkpoint.load(file, run, network, optimizer)
     model, optimizer = fabric.setup(network, optimizer)
     steps, saved, new_until = len(batches), time.monotonic(), state.epoch + (state.step > 0)
-    take = training.accumulate
+    take, epochs = training.accumulate, training.fixed_epochs
 
     def save() -> None:
         nonlocal saved
@@ -80,7 +80,7 @@ def train(
         saved = time.monotonic()
 
     def step(batch: Batch) -> float:
-        progress = (state.epoch * steps + state.step) / max(training.epochs * steps - 1, 1)
+        progress = (state.epoch * steps + state.step) / max(epochs * steps - 1, 1)
         if state.step % take == 0:
             optimizer.zero_grad()
             for group, peak in zip(optimizer.param_groups, peaks, strict=True):
@@ -108,8 +108,8 @@ def train(
                 _move(average, network, training.average)
         return value
 
-    with compiled(training.compile), show_progress(title, training.epochs * steps, state.epoch * steps) as advance:
-        while state.epoch < training.epochs and not state.finished:
+    with compiled(training.compile), show_progress(title, epochs * steps, state.epoch * steps) as advance:
+        while state.epoch < epochs and not state.finished:
             model.train()
             for batch in one_epoch(batches, training.seed, state.epoch, state.step):
                 advance(f"loss {step(batch):.4g}")
@@ -130,7 +130,7 @@ def train(
                 watch(state.epoch, network.eval())
             state.history.append(record)
             state.epoch, state.step, state.loss = state.epoch + 1, 0, 0.0
-            if state.finished or state.epoch == training.epochs or time.monotonic() - saved > 1.0:
+            if state.finished or state.epoch == epochs or time.monotonic() - saved > 1.0:
                 save()
     if validation is not None and not best:
         raise DivergedError(f"{title}: the validation loss was never finite: look for infinities among the targets")

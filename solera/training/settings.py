@@ -16,7 +16,7 @@ MakeOptimizer = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]  # param
 class Training:
     """Settings of one training; the same for a member and for a student."""
 
-    epochs: int = 30
+    epochs: int | Literal["patient"] = 30  # "patient": distillation goes on while it helps, see docs/training.md
     lr: float = 1e-3
     schedule: Literal["one_cycle", "cosine", "constant"] | Schedule = "one_cycle"  # or progress in [0, 1] -> factor
     warm_up: float = 0.3  # one_cycle: the share of the training in which the rate rises
@@ -25,9 +25,10 @@ class Training:
     clip: float | None = None  # the largest norm that the gradient of all weights may have
     accumulate: int = 1  # batches whose gradients are averaged for one step
     average: float = 0.0  # decay of a moving average of the weights, which is what is kept: 0.999, say; 0: none
-    label_weight: float = 0.0  # distillation: the share of the loss that comes from true labels
+    label_weight: float | Literal["auto"] = 0.0  # distillation: the share of the loss that comes from true labels
     label_smoothing: float = 0.0  # of labels: the share of the probability that is spread over all classes
     patience: int | None = None  # stop after this many epochs without a better validation loss
+    most_rounds: int = 3  # "patient": the budget, in rounds of 30, 60, 120, … epochs (more where an epoch is short)
     seed: int = 0
     device: str = "auto"  # "auto": a GPU where there is one; or "cpu", "cuda:1"
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"] = "auto"
@@ -35,10 +36,14 @@ class Training:
     checkpoint_seconds: float = 60.0  # how much work a kill may cost at most, within an epoch
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "lr", "accumulate", *(n for n in ("patience", "clip") if getattr(self, n) is not None)):
-            require_positive(name, getattr(self, name))
-        for name in ("label_weight", "label_smoothing"):
-            require_fraction(name, getattr(self, name))
+        given = [name for name in ("patience", "clip") if getattr(self, name) is not None]
+        for name in ("epochs", "most_rounds", "lr", "accumulate", *given):
+            if (name, self.epochs) != ("epochs", "patient"):
+                require_positive(name, getattr(self, name))
+        if self.label_weight == "auto" and self.epochs != "patient":
+            raise ValueError("label_weight='auto' is chosen between rounds of epochs='patient': pass that, or a share")
+        require_fraction("label_weight", self.label_share)
+        require_fraction("label_smoothing", self.label_smoothing)
         if not 0 <= self.average < 1:
             raise ValueError(f"average must lie between 0 (none) and below 1, got {self.average}")
         if not self.weight_decay >= 0:
@@ -52,6 +57,18 @@ class Training:
                 f"optimizer must be 'adamw', 'sgd' or a function of parameter groups, got {self.optimizer!r}"
             )
         self.rate()
+
+    @property
+    def fixed_epochs(self) -> int:
+        """The number of epochs, where it is one."""
+        if self.epochs == "patient":
+            raise ValueError("epochs='patient' is for distillation, which knows when it has learned: pass a number")
+        return self.epochs
+
+    @property
+    def label_share(self) -> float:
+        """The share of the labels, 0 where it is yet to be chosen."""
+        return 0.0 if self.label_weight == "auto" else self.label_weight
 
     def rate(self) -> Schedule:
         """The learning rate, as a factor of `lr`."""
@@ -68,3 +85,6 @@ class Training:
         if self.optimizer == "sgd":
             return torch.optim.SGD(groups, lr=self.lr, momentum=0.9, nesterov=True)
         return torch.optim.AdamW(groups, lr=self.lr)
+
+
+PATIENT = Training(epochs="patient", label_weight="auto")  # how a student is trained where nobody says how

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from solera.data import Batch
+from solera.distributions.base import SecondOrder
 from solera.methods.base import Method
 from solera.nn.call import call
 from solera.tasks import Task, task_of
@@ -30,6 +31,14 @@ class HeldOut:
     def auxiliary(self) -> Bool[Tensor, " N"] | None:
         """Inputs without a target among others that have one; None: all are of one kind."""
         return ~self.labelled if self.labelled.any() and not self.labelled.all() else None
+
+    def kept(self, method: Method) -> dict[str, float]:
+        """The method's total and knowledge as parts of the teacher's: 1 is the same size."""
+        said = method.predict(self.output)
+        found = {"total": (said.total, self.total)}
+        if isinstance(said, SecondOrder):
+            found["knowledge"] = (said.knowledge, self.knowledge)
+        return {name: float(own.double().mean() / other.double().mean()) for name, (own, other) in found.items()}
 
     def fitted(self, method: Method) -> Method:
         """The method, predicting uncertainty of the teacher's size on these inputs."""
@@ -76,8 +85,13 @@ def fitted_method(
     teacher: Teacher,
     batches: Iterable[Batch] | None,
     task: Task | None = None,
-) -> Method:
-    """The method with its prediction settings fitted on these batches; as it is without them, or if it has none."""
+) -> tuple[Method, dict[str, float]]:
+    """The method with its prediction settings fitted on these batches, and how much of the teacher's uncertainty it
+    keeps before and after; as it is without batches, or if it has no such settings."""
     if batches is None or type(method).fitted is Method.fitted:
-        return method
-    return ask(network, teacher, batches, task).fitted(method)
+        return method, {}
+    held = ask(network, teacher, batches, task)
+    fitted = held.fitted(method)
+    before, after = held.kept(method), held.kept(fitted)
+    facts = {f"{name} kept as trained": part for name, part in before.items()}
+    return fitted, facts | {f"{name} kept": part for name, part in after.items()}

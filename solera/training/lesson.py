@@ -1,0 +1,132 @@
+"""What a teacher tells a student: the data, the loss, and how far the student still is from its teacher."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from solera.data import Batch, ManyBatches
+from solera.methods.base import Method
+from solera.nn.call import call
+from solera.perturbations import Perturbation
+from solera.tasks import Row, Task
+from solera.teachers.base import Teacher
+from solera.training.engine import device_named
+from solera.training.loop import Admit, Objective, Watch, train
+from solera.training.settings import Training
+
+LOOKED_AT = 32  # batches of the transfer set by which likeness is told
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A distillation but for its settings: who teaches whom, on which data, by which method."""
+
+    teacher: Teacher
+    student: nn.Module
+    method: Method
+    task: Task
+    batches: ManyBatches
+    held: ManyBatches | None
+    admit: Admit
+    perturbation: Perturbation | None
+    watch: Watch | None
+    identity: str  # what the loss hangs on besides the data, the network and the settings
+
+    def objective(self, training: Training) -> Objective:
+        """The method's loss, with this share of the labels' mixed in where there are labels."""
+        share = training.label_share
+
+        def loss_of(output: Any, batch: Batch, progress: float) -> Tensor:
+            with torch.no_grad():
+                targets = self.teacher(batch)
+            loss = self.method.batch_loss(output, targets, batch, progress)
+            if share == 0 or batch.target is None:
+                return loss
+            mixed = (1 - share) * loss + share * self._label_loss(output, batch, training.label_smoothing)
+            return torch.where(self.task.labelled(batch, loss.ndim), mixed, loss)
+
+        return loss_of
+
+    def _label_loss(self, output: Any, batch: Batch, smoothing: float = 0.0) -> Tensor:
+        return self.task.label_loss(self.student, self.method.predict_in_training(output), batch, smoothing)
+
+    def train(self, training: Training, folder: Path | None) -> None:
+        """Goes through the data for a number of epochs; the best one by the held-out examples is kept."""
+
+        def moved(batch: Batch, draw: torch.Generator) -> Batch:
+            assert self.perturbation is not None
+            return replace(batch, inputs=self.perturbation(batch.inputs, self.teacher, self.student, draw))
+
+        train(
+            self.student,
+            self.batches,
+            self.objective(training),
+            training,
+            groups=self.method.parameter_groups(self.student, training.lr, training.weight_decay),
+            admit=self.admit,
+            prepare=None if self.perturbation is None else moved,
+            validation=self.held,
+            watch=self.watch,
+            folder=folder,
+            identity=self.identity,
+            title=f"distil {type(self.method).__name__}",
+        )
+
+    def divergence(self, training: Training) -> Float[Tensor, " N"]:
+        """The loss of every held-out element that counts, as it is at the end of a training."""
+        return self._each(self.objective(training), labelled=False)
+
+    def surprise(self) -> Float[Tensor, " N"]:
+        """−ln p(y) of every held-out element that has a target."""
+        return self._each(lambda output, batch, _: self._label_loss(output, batch), labelled=True)
+
+    @torch.no_grad()
+    def _each(self, objective: Objective, labelled: bool) -> Float[Tensor, " N"]:
+        assert self.held is not None
+        self.student.eval()
+        found, device = [], next(iter(self.student.parameters())).device
+        for batch in self.held:
+            batch = batch.to(device)
+            loss = objective(call(self.student, batch.inputs), batch, 1.0)
+            counts = torch.ones_like(loss, dtype=torch.bool) if batch.weight is None else batch.weight > 0
+            found.append(loss[counts & self.task.labelled(batch, loss.ndim) if labelled else counts].double().cpu())
+        return torch.cat(found)
+
+    def seconds_a_step(self, training: Training) -> float:
+        """How long a step takes on this machine, by two of them whose gradients are thrown away."""
+        objective, first = self.objective(training), next(iter(self.batches))
+        before = {name: buffer.clone() for name, buffer in self.student.named_buffers()}
+        network, taken = self.student.to(device_named(training.device)).train(), []
+        batch = first.to(device_named(training.device))
+        for _ in range(2):  # the first one also pays for what is set up once
+            start = time.perf_counter()
+            batch.average(objective(call(network, batch.inputs), batch, 0.0)).backward()
+            network.zero_grad(set_to_none=True)
+            taken.append(time.perf_counter() - start)
+        for name, buffer in self.student.named_buffers():
+            buffer.copy_(before[name])
+        return min(taken)
+
+
+@torch.no_grad()
+def likeness(network: nn.Module, method: Method, teacher: Teacher, batches: Iterable[Batch], task: Task) -> Row:
+    """How close a served network is to its teacher, as the task has it: agreement and KL, say."""
+    columns: dict[str, list[np.ndarray]] = {}
+    device = next((p.device for p in network.eval().parameters()), torch.device("cpu"))
+    for batch in islice(batches, LOOKED_AT):
+        batch = batch.to(device)
+        said = teacher(batch)
+        found = task.compare(method.predict(call(network, batch.inputs)), said)
+        counts = task.mask(replace(batch, target=None), said.total.shape).numpy()
+        for name, column in found.items():
+            array = column.cpu().numpy() if isinstance(column, Tensor) else column
+            columns.setdefault(name, []).append(array[counts])
+    return task.likeness({name: np.concatenate(parts) for name, parts in columns.items()})
