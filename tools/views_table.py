@@ -14,7 +14,7 @@ from sklearn.model_selection import train_test_split
 
 import solera
 from solera.core.progress import quiet
-from solera.data.augment import Blend, Crop, InTurn, Jitter, Noise, OneOf, Plain, Resample, Shift
+from solera.data.augment import Blend, Crop, InTurn, Jitter, Munge, Noise, OneOf, Plain, Resample, Shift
 from solera.training import views as training_views
 
 MEMBERS = 8
@@ -66,6 +66,8 @@ def row_views(x: torch.Tensor) -> dict:
         "resample 0.15": Resample(x, 0.15),
         "resample 0.3": Resample(x, 0.3),
         "resample 0.6": Resample(x, 0.6),
+        "munge": Munge(x),
+        "half munge": OneOf(Plain(), Munge(x)),
         "half resample 0.3": OneOf(Plain(), Resample(x, 0.3)),
         "mixed": mixed,
         "mixed + blend": OneOf(Plain(), Resample(x, 0.15), Resample(x, 0.3), Resample(x, 0.6), Blend(x)),

@@ -103,6 +103,38 @@ class Resample(View):
 
 
 @dataclass(frozen=True, eq=False)
+class Munge(View):
+    """x′_d ~ N(n_d, (|x_d − n_d|/sharpness)²) with probability `share`, else x_d (MUNGE; Bucilă et al., 2006).
+
+    n is the nearest row of the table, in standard deviations of each feature, that is not x itself: what goes with what
+    is kept, more than by `Resample`.
+    """
+
+    table: Float[Tensor, "N D"]
+    share: float = 0.5
+    sharpness: float = 2.0
+
+    def __post_init__(self) -> None:
+        require_fraction("share", self.share)
+        require_positive("sharpness", self.sharpness)
+
+    @property
+    def keeps_class(self) -> bool:
+        return False
+
+    def change(self, inputs: Tensor, draws: Draws) -> Tensor:
+        _require_like(self.table, inputs)
+        table = self.table.to(inputs)
+        deviation = table.std(0, correction=0)
+        scale = torch.where(deviation > 0, deviation, torch.ones_like(deviation))
+        rows, others = ((values / scale).float() for values in (inputs, table))
+        distance = torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist")
+        nearest = table[distance.masked_fill(distance == 0, torch.inf).argmin(-1)]
+        moved = nearest + (inputs - nearest).abs() / self.sharpness * draws.normal(*inputs.shape).to(inputs)
+        return torch.where((draws.uniform(*inputs.shape) < self.share).to(inputs.device), moved, inputs)
+
+
+@dataclass(frozen=True, eq=False)
 class Jitter(View):
     """x′_d = x_d + scale·s_d·z_d with z ~ N(0, 1) and s_d the standard deviation of feature d in the table."""
 

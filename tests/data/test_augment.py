@@ -6,12 +6,25 @@ import torch
 from solera import Batches
 from solera.core.seeds import generator
 from solera.data import UNLABELLED, Augmented, Views, default_views
-from solera.data.augment import MOST_ROWS, Blend, Crop, Flip, InTurn, Jitter, Noise, OneOf, Plain, Resample, Shift
+from solera.data.augment import (
+    MOST_ROWS,
+    Blend,
+    Crop,
+    Flip,
+    InTurn,
+    Jitter,
+    Munge,
+    Noise,
+    OneOf,
+    Plain,
+    Resample,
+    Shift,
+)
 from solera.data.draws import Fresh, Keyed
 
 TABLE = torch.randn(40, 5, generator=generator(0)) * torch.tensor([1.0, 10.0, 0.1, 1.0, 0.0])
 IMAGES = torch.rand(30, 2, 9, 7, generator=generator(1)) + 1
-ROWS = [Plain(), Resample(TABLE), Jitter(TABLE), Blend(TABLE), Noise()]
+ROWS = [Plain(), Resample(TABLE), Munge(TABLE), Jitter(TABLE), Blend(TABLE), Noise()]
 ROWS += [InTurn(Resample(TABLE), Jitter(TABLE)), OneOf(*ROWS)]
 PICTURES = [Shift(), Crop(), Flip(), Blend(IMAGES), Noise(), InTurn(Flip(), Shift(1), Noise())]
 EVERY = [(view, TABLE) for view in ROWS] + [(view, IMAGES) for view in PICTURES]
@@ -101,6 +114,19 @@ def test_resampled_features_come_from_their_own_column_with_that_probability():
     both = seen[taken.all(-1)] % 100
     assert (both[:, 0] != both[:, 1]).float().mean() > 0.7  # each from a row of its own
     assert len((seen[taken] % 100).unique()) == 40
+
+
+def test_munged_features_come_near_those_of_the_nearest_other_row():
+    table = torch.tensor([[0.0, 0.0, 7.0], [1.0, 100.0, 7.0], [10.0, 0.0, 7.0], [11.0, 300.0, 7.0]])
+    row = table[:1].expand(20_000, 3)  # in standard deviations (5, 122), row 1 is nearer than row 2
+    seen = Munge(table, share=0.5, sharpness=2.0)(row, torch.Generator().manual_seed(0))
+    changed = seen[:, 0] != 0
+    assert abs(changed.double().mean() - 0.5) < 0.02
+    for feature, centre in ((0, 1.0), (1, 100.0)):
+        moved = seen[:, feature][seen[:, feature] != 0].double()
+        assert abs(moved.mean() / centre - 1) < 0.02
+        assert abs(moved.std() / (centre / 2) - 1) < 0.02
+    assert (seen[:, 2] == 7).all()
 
 
 def test_jitter_is_in_standard_deviations_and_a_constant_feature_stays():
