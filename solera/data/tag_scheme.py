@@ -28,14 +28,17 @@ class Span(NamedTuple):
     kind: str
 
 
+def split_tag(name: str) -> tuple[str, str]:
+    """B-PER is ("B", "PER"), O is ("O", ""), U-PER is ("S", "PER")."""
+    prefix, _, kind = name.partition("-")
+    if not (name == "O" or (prefix in "BIESLU" and len(prefix) == 1 and kind)):
+        raise ValueError(f"tag {name!r} is neither O nor B, I, E, S, L or U with a type, as in B-PER: rename it")
+    return _ALIASES.get(prefix, prefix), kind
+
+
 def split_tags(names: Sequence[str]) -> list[tuple[str, str]]:
-    """B-PER is ("B", "PER"), O is ("O", "")."""
-    parts = []
-    for name in names:
-        prefix, _, kind = name.partition("-")
-        if not (name == "O" or (prefix in "BIESLU" and len(prefix) == 1 and kind)):
-            raise ValueError(f"tag {name!r} is neither O nor B, I, E, S, L or U with a type, as in B-PER: rename it")
-        parts.append((_ALIASES.get(prefix, prefix), kind))
+    """Prefixes and types of a list of tags that all differ."""
+    parts = [split_tag(name) for name in names]
     if len(set(parts)) < len(parts):
         raise ValueError(f"tags must differ, got {', '.join(names)}: list each once")
     return parts
