@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from solera.data.tag_scheme import Span, split_tag
 from solera.metrics.inputs import Values, columns, unit_interval, zero_or_one
 from solera.metrics.ties import cumulative_counts
-from solera.nn.tag_scheme import Span, split_tag
 
 Scheme = Literal["BIO", "BIOES"]
 Sentences = Sequence[Sequence[str]]

@@ -13,6 +13,7 @@ from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fsc
 from seqeval.scheme import BILOU, IOB2, IOBES, Entities
 from sklearn.metrics import average_precision_score
 
+from solera.data.tag_scheme import Span
 from solera.metrics import (
     lenient_spans,
     precision_recall,
@@ -22,7 +23,6 @@ from solera.metrics import (
     strict_spans,
 )
 from solera.metrics.spans import SpanCounts, correct_spans
-from solera.nn.tag_scheme import Span
 
 NER = Path(__file__).parents[2] / "../shared/data/ner"
 TYPES = ("PER", "creative-work")  # a type may hold a hyphen
