@@ -111,7 +111,7 @@ def save_tag_probabilities(
     path, lines = Path(path), []
     for number, (words, rows) in enumerate(zip(sentences, probabilities, strict=True)):
         require_tokens(words, number)
-        said: Sequence[str] = [names[place] for place in rows.argmax(-1).tolist()] if tags is None else tags[number]
+        said: Sequence[str] = [names[int(place)] for place in rows.argmax(-1)] if tags is None else tags[number]
         for word, row, tag in zip(words, rows, said, strict=True):
             cells = [f"{name}={value:.6g}" for name, value in zip(names, row, strict=True)]
             lines.append("\t".join([word, *cells, tag]))
