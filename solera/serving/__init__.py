@@ -1,7 +1,9 @@
 """Take a student away: one graph that carries its uncertainty inside, or a service that answers."""
 
-from solera.serving.export import Exported, Graph, Quantized, export, quantize
+from solera.serving.export import Exported, export
+from solera.serving.graph import Graph
 from solera.serving.huggingface import export_huggingface
+from solera.serving.quantize import Quantized, quantize
 from solera.serving.serve import serve
 from solera.serving.settings import Settings
 from solera.serving.trace import random_inputs
