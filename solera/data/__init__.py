@@ -4,6 +4,7 @@ from solera.data.arrays import as_array, as_inputs
 from solera.data.as_batches import as_batches, fingerprint_of, one_epoch, shuffling
 from solera.data.augment import View, default_views
 from solera.data.batch import UNLABELLED, Batch, ManyBatches, Shuffling, map_tensors, require_finite_inputs, tensors_in
+from solera.data.chunks import chunked
 from solera.data.conll import Sentence, load_conll, save_conll
 from solera.data.loaders import Loader, Read, read_pair
 from solera.data.memory import Batches
@@ -33,6 +34,7 @@ __all__ = [
     "as_array",
     "as_batches",
     "as_inputs",
+    "chunked",
     "class_names",
     "class_numbers",
     "default_views",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from solera.core.disk import write_bytes
-from solera.data.tag_scheme import invalid_tag, split_tags
+from solera.data.tag_scheme import invalid_tag, split_tag
 
 DOCUMENT = "-DOCSTART-"
 
@@ -84,7 +84,7 @@ def _renamed(tag: str, types: Mapping[str, str | None] | None) -> str:
 def _tags(path: Path, block: list[Line], types: Mapping[str, str | None] | None) -> list[str]:
     for line in block:
         try:
-            split_tags([line.columns[-1]])
+            split_tag(line.columns[-1])
         except ValueError as error:
             raise ValueError(f"{path}, line {line.number}: {error}") from error
     return [_renamed(line.columns[-1], types) for line in block]

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from solera.data.batch import UNLABELLED
+from solera.data.batch import UNLABELLED, Batch
 from solera.data.tags import Tags
 from solera.nn.crf import CRF
 from solera.nn.words import WordFeatures
@@ -71,7 +71,7 @@ class Tagger(nn.Module):
         self.windows = nn.ModuleList(Window(width, dropout) for _ in range(layers))
         self.output = nn.Linear(width, len(self.tags))
         self.crf = CRF(len(self.tags), ends=True, names=self.tags.names) if crf else None
-        self._emissions: Tensor | None = None
+        self._asked: tuple[Tensor, Tensor] | None = None  # the last inputs, and their emissions: for `label_loss`
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -109,22 +109,29 @@ class Tagger(nn.Module):
         if self.crf is None:
             return emissions
         if not torch.compiler.is_exporting():
-            self._emissions = emissions
+            self._asked = inputs, emissions
         return self.crf(emissions, self.there(inputs))
 
     def log_likelihood(self, inputs: Int[Tensor, "B T columns"], target: Int[Tensor, "B T"]) -> Float[Tensor, "B"]:
-        """ln P(y) of whole sequences, by the CRF, of what it has just been asked about.
-
-        Where a tag is not known, it is ln P(those that are known).
-        """
-        assert self.crf is not None
-        emissions = self.emissions(inputs) if self._emissions is None else self._emissions
-        self._emissions, there = None, self.there(inputs)
-        known = target != UNLABELLED
+        """ln P(y) of whole sequences, by the CRF; where a tag is not known, ln P(those that are)."""
+        if self.crf is None:
+            raise ValueError("this tagger's tags are independent: only Tagger(words, tags, crf=True) has a likelihood")
+        asked, self._asked = self._asked, None
+        emissions = asked[1] if asked is not None and asked[0] is inputs else self.emissions(inputs)
+        there, known = self.there(inputs), target != UNLABELLED
         if bool((known | ~there).all()):
             return self.crf.log_prob(emissions, target, there)
         allowed = nn.functional.one_hot(target.clamp(min=0), emissions.shape[-1]).bool() | ~known.unsqueeze(-1)
         return self.crf.allowed_log_prob(emissions, allowed, there)
 
+    def label_loss(self, batch: Batch) -> Float[Tensor, "B T"] | None:
+        """−ln P(y) of each whole sequence, in even parts for its labelled tokens; None without a CRF."""
+        if self.crf is None or batch.target is None:
+            return None
+        known = batch.target != UNLABELLED
+        known = known if batch.weight is None else known & (batch.weight > 0)
+        whole = self.log_likelihood(batch.inputs, batch.target.masked_fill(~known, UNLABELLED))
+        return -(whole / known.sum(-1).clamp(min=1)).unsqueeze(-1) * known
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_emissions": None}  # a copy has not been asked anything
+        return {**self.__dict__, "_asked": None}  # a copy has not been asked anything
