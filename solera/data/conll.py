@@ -19,7 +19,9 @@ class Sentence(NamedTuple):
     tags: list[str] | None = None
 
 
-class _Line(NamedTuple):
+class Line(NamedTuple):
+    """A line of a file, by its number from 1."""
+
     number: int
     columns: list[str]
 
@@ -43,9 +45,9 @@ def _columns(line: str) -> list[str]:
     return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
 
 
-def _blocks(path: Path) -> Iterator[list[_Line]]:
+def conll_blocks(path: Path) -> Iterator[list[Line]]:
     """The lines of each sentence. A document's mark belongs to none."""
-    block: list[_Line] = []
+    block: list[Line] = []
     lines = _text(path).rstrip("\r\n\t ").split("\n")
     width, between = None, True  # at the start, and after a document's mark, blank lines are no empty sentence
     for number, raw in enumerate(lines, 1):
@@ -66,7 +68,7 @@ def _blocks(path: Path) -> Iterator[list[_Line]]:
                     f"{path}, line {number} has {len(columns)} columns ({line!r}), the lines before it have {width}: "
                     "write a token, then its tag"
                 )
-            block.append(_Line(number, columns))
+            block.append(Line(number, columns))
             between = False
     if block:
         yield block
@@ -79,7 +81,7 @@ def _renamed(tag: str, types: Mapping[str, str | None] | None) -> str:
     return "O" if types[kind] is None else f"{prefix}-{types[kind]}"
 
 
-def _tags(path: Path, block: list[_Line], types: Mapping[str, str | None] | None) -> list[str]:
+def _tags(path: Path, block: list[Line], types: Mapping[str, str | None] | None) -> list[str]:
     for line in block:
         try:
             split_tag(line.columns[-1])
@@ -88,7 +90,7 @@ def _tags(path: Path, block: list[_Line], types: Mapping[str, str | None] | None
     return [_renamed(line.columns[-1], types) for line in block]
 
 
-def _cannot_stand(path: Path, block: list[_Line], tags: list[str], place: int) -> ValueError:
+def _cannot_stand(path: Path, block: list[Line], tags: list[str], place: int) -> ValueError:
     if place == len(tags):
         return ValueError(
             f"{path}, line {block[-1].number}: the sentence ends within an entity, at {tags[-1]}: close it with E- or "
@@ -111,7 +113,7 @@ def load_conll(
     "product": None}. A file of one column holds tokens alone.
     """
     path = Path(path)
-    blocks = list(_blocks(path))
+    blocks = list(conll_blocks(path))
     if not blocks:
         raise ValueError(f"{path} holds no sentence: a line is a token, a tab and its tag")
     tokens = [[line.columns[0] for line in block] for block in blocks]
@@ -128,6 +130,12 @@ def load_conll(
     return [Sentence(*pair) for pair in zip(tokens, tags, strict=True)]
 
 
+def require_tokens(words: Sequence[str], sentence: int) -> None:
+    """Refuses what would break a line."""
+    for wrong in (word for word in words if re.search(r"[\t\n\r]", word) or not word.strip()):
+        raise ValueError(f"sentence {sentence} has a token {wrong!r}: a CoNLL file holds no tab, line end or blank")
+
+
 def save_conll(path: str | Path, sentences: Sequence[Sentence]) -> Path:
     """Writes a token, a tab and its tag a line, a blank line after each sentence; `.gz` in the name packs it."""
     path, lines = Path(path), []
@@ -137,8 +145,7 @@ def save_conll(path: str | Path, sentences: Sequence[Sentence]) -> Path:
                 f"sentence {number} has {len(tokens)} tokens and {len(tags or [])} tags: a sentence has at least one "
                 "token, and a tag for each"
             )
-        for wrong in (word for word in (*tokens, *(tags or [])) if re.search(r"[\t\n\r]", word) or not word.strip()):
-            raise ValueError(f"sentence {number} has a token {wrong!r}: a CoNLL file holds no tab, line end or blank")
+        require_tokens([*tokens, *(tags or [])], number)
         lines += [f"{a}\t{b}" for a, b in zip(tokens, tags, strict=True)] if tags is not None else tokens
         lines.append("")
     content = ("\n".join(lines) + "\n").encode()
