@@ -19,7 +19,7 @@ class Word(NamedTuple):
 
 
 def _outline(text: str) -> str:
-    """The text, where combining marks, variation selectors and what a joiner binds are marked as parts of a character."""
+    """The text, where combining marks and what a joiner binds are marked as parts of the character before."""
     found: list[str] = []
     for place, character in enumerate(text):
         bound = unicodedata.category(character).startswith("M") or character == JOINER
