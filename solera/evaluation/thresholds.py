@@ -82,9 +82,10 @@ def threshold_table(
     Equally uncertain examples are kept or rejected together, so the coverage can be more than was asked for. Error: the
     share of wrong answers, or the mean squared error.
     """
+    columns = task.rejected(columns)
     error = _errors(columns, task)
     found: dict[str, list[Threshold]] = {}
-    for name in MEASURES:
+    for name in (*MEASURES, *task.doubts):
         if name in columns:
             uncertainty = columns[name].ravel()
             cuts = [_threshold_for(uncertainty, 1 - share) for share in shares]
@@ -102,6 +103,7 @@ def thresholds_for_errors(
     columns: Columns, task: Task, wanted: Sequence[float], measure: str = "total", resamples: int = 200, seed: int = 0
 ) -> list[Threshold | None]:
     """For each wanted error the threshold that keeps the most examples while theirs is no more; None: none does."""
+    columns = task.rejected(columns)
     error, uncertainty = _errors(columns, task), columns[measure].ravel()
     order = np.argsort(uncertainty, kind="stable")
     mean = np.cumsum(error[order]) / np.arange(1, len(error) + 1)

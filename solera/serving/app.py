@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from solera.serving.answers import answer_type, as_json, as_npy, as_npz, decided, require_finite
 from solera.serving.batching import Batcher, FullError
 from solera.serving.counters import Counters
-from solera.serving.export import Arrays
+from solera.serving.graph import Arrays
 from solera.serving.reading import JSON, NPZ, Asked, RefusedError, measure_of, read, short, threshold_in_query
 from solera.serving.schema import REASONS, Facts, Health, Problem, answer, parameters, request_body
 from solera.serving.served import Served, versions

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from solera.serving.export import Arrays
+from solera.serving.graph import Arrays
 from solera.serving.served import Served
 from solera.training.card import Input
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from solera.serving.export import Arrays, Graph, export
+from solera.serving.export import export
+from solera.serving.graph import Arrays, Graph
 from solera.serving.trace import random_inputs
 from solera.training.card import CONFIG, Input, Preprocessing
 from solera.training.student import Student

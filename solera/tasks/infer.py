@@ -9,8 +9,9 @@ from torch import Tensor
 from solera.tasks.base import Task
 from solera.tasks.classification import Classification
 from solera.tasks.regression import Regression
+from solera.tasks.tagging import Tagging
 
-TASKS: dict[str, type[Task]] = {"classification": Classification, "regression": Regression}
+TASKS: dict[str, type[Task]] = {"classification": Classification, "regression": Regression, "tagging": Tagging}
 
 
 def register(kind: type[Task]) -> type[Task]:
@@ -26,7 +27,7 @@ def task_named(name: str, settings: dict[str, Any] | None = None) -> Task:
     """The task of this name with these settings."""
     if name not in TASKS:
         raise ValueError(f"there is no task {name!r} among {', '.join(TASKS)}: solera.tasks.register adds yours")
-    return TASKS[name](**(settings or {}))
+    return TASKS[name].of_settings(settings or {})
 
 
 def entry_of(task: Task) -> dict[str, Any]:
