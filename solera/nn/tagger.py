@@ -14,6 +14,8 @@ from solera.nn.crf import CRF
 from solera.nn.words import WordFeatures
 
 PIECES = 3  # of a maxout
+# ln P of a tag that its CRF rules out: a member that rules out what another allows is far from it, not infinitely far
+LEAST = -30.0
 
 
 class Maxout(nn.Module):
@@ -110,7 +112,7 @@ class Tagger(nn.Module):
             return emissions
         if not torch.compiler.is_exporting():
             self._asked = inputs, emissions
-        return self.crf(emissions, self.there(inputs))
+        return self.crf(emissions, self.there(inputs)).clamp(min=LEAST)
 
     def log_likelihood(self, inputs: Int[Tensor, "B T columns"], target: Int[Tensor, "B T"]) -> Float[Tensor, "B"]:
         """ln P(y) of whole sequences, by the CRF; where a tag is not known, ln P(those that are)."""
