@@ -12,9 +12,10 @@ import torch
 from solera.data import Tags
 from solera.data.chunks import windows
 from solera.data.words import Word, words_of
-from solera.nn import Tagger, WordFeatures
+from solera.nn import WordFeatures
 from solera.serving.graph import Arrays
 from solera.serving.refused import RefusedError, short
+from solera.serving.trace import tagger_in
 from solera.tasks.mentions import Entity, mentions, placed
 from solera.training.student import Student
 
@@ -35,8 +36,8 @@ class Reader:
     @classmethod
     def of(cls, student: Student) -> "Reader | None":
         """That of a student whose network is a tagger of words."""
-        network = student.model
-        if not isinstance(network, Tagger):
+        network = tagger_in(student)
+        if network is None:
             return None
         return cls(network.words, network.tags, None if network.crf is not None else network.context)
 

@@ -49,6 +49,11 @@ def prepared(inputs: Any) -> Any:
     return map_tensors(one, inputs)
 
 
+def tagger_in(student: Student) -> Tagger | None:
+    """The tagger of words that a student's network is, or stands on."""
+    return next((part for part in student.model.modules() if isinstance(part, Tagger)), None)
+
+
 def _sentences(count: int) -> list[list[str]]:
     """Sentences of 1 to 24 made-up words."""
     random = np.random.default_rng(0)
@@ -64,8 +69,8 @@ def random_inputs(student: Student, examples: int = 64) -> Any:
 
     A tagger of words gets made-up ones.
     """
-    given, network = student.preprocessing.inputs, student.model
-    if isinstance(network, Tagger):
+    given, network = student.preprocessing.inputs, tagger_in(student)
+    if network is not None:
         return padded(network.words(_sentences(examples)), 0)[0]
     if any(i.shape is None or not i.dtype.startswith("float") for i in given):
         raise ValueError(
