@@ -62,6 +62,12 @@ class Tags:
         """Which tags may not follow each other, begin or end a sentence."""
         return forbidden_tags(self.names)
 
+    def spelled(self, kind: str, length: int) -> list[str]:
+        """The tags of an entity of this type and so many tokens."""
+        last, alone = {"BIO": "IB", "BIOES": "ES", "BILOU": "LU"}[self.scheme]
+        prefixes = alone if length == 1 else "B" + "I" * (length - 2) + last
+        return [f"{prefix}-{kind}" for prefix in prefixes]
+
     def __call__(self, sentences: Sequence[Sentence | Sequence[str | None]]) -> list[Int[Tensor, " T"]]:
         """The numbers of each sentence's tags; None for a tag means unlabelled."""
         numbers: dict[str | None, int] = {name: number for number, name in enumerate(self.names)} | {None: UNLABELLED}

@@ -87,17 +87,19 @@ class Ner(Recipe):
         words = [f"words/{name}.npz" for name in WORDS[self.language].values()]
         require_files(self.data, [*(f"{name}.conll.gz" for name in files), *words])
         pyplot()
-        studies = range(self.studies)
-        kinds = [(number, kind) for number in studies for kind in ("5 IID", "5 CRF", "snapshots")]
-        self._together(_teach, [(self, work.folder, *each) for each in kinds], work, "training ensembles")
-        taught = [(number, teacher) for number in studies for teacher in TEACHERS]
-        self._together(_distil, [(self, work.folder, *each) for each in taught], work, "distilling them")
-        judged = [(number, model) for number in studies for model in self.models]
-        rows = self._together(_judge, [(self, work.folder, *each) for each in judged], work, "looking at the test sets")
-        found: dict[str, list[Any]] = {name: [] for name in self.models}
-        for (_, name), row in zip(judged, rows, strict=True):
-            found[name].append(row)
-        return page(self, found, list(OUTSIDE[self.language]), work)
+        text, found = "", {name: [] for name in self.models}
+        for number in range(self.studies):
+            work.say(f"study {number + 1} of {self.studies}: training")
+            self._together(_teach, [(self, work.folder, number, kind) for kind in ("5 IID", "5 CRF", "snapshots")])
+            work.say("distilling")
+            self._together(_distil, [(self, work.folder, number, teacher) for teacher in TEACHERS])
+            work.say("looking at the test sets")
+            rows = self._together(_judge, [(self, work.folder, number, name) for name in self.models])
+            for name, row in zip(self.models, rows, strict=True):
+                found[name].append(row)
+            text = page(self, found, list(OUTSIDE[self.language]), work)
+            work.write("results.md", text)  # of the studies so far
+        return text
 
     @property
     def models(self) -> list[str]:
@@ -106,13 +108,12 @@ class Ner(Recipe):
         tempered = ["IID, T", "5 IID, T", "5 IID → IID + labels, T"]
         return [*SINGLES, *TEACHERS, "snapshots", *students, "5 IID → EnD + labels", *tempered]
 
-    def _together(self, work_of: Callable[..., Any], jobs: list[tuple[Any, ...]], work: Workspace, what: str) -> list:
-        """Every job, in so many processes; each keeps what it has finished."""
-        work.say(f"{what}: {len(jobs)} jobs")
+    def _together(self, job: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> list[Any]:
+        """The job for each of these, in so many processes; each keeps what it has finished."""
         if self.workers == 1:
-            return [work_of(*job) for job in jobs]
+            return [job(*each) for each in arguments]
         with ProcessPoolExecutor(self.workers, get_context("spawn"), _one_thread) as pool:
-            return list(pool.map(work_of, *zip(*jobs, strict=True)))
+            return list(pool.map(job, *zip(*arguments, strict=True)))
 
 
 def _one_thread() -> None:
@@ -125,7 +126,8 @@ class Study:
     def __init__(self, recipe: Ner, folder: Path, number: int) -> None:
         self.recipe, self.folder, self.text = recipe, folder / f"study-{number}", _text(recipe)
         self.seed = seed_of(recipe.seed, "study", number)
-        self.work = Workspace(self.folder, {**settings_of(recipe), "study": number})
+        settings = {k: v for k, v in settings_of(recipe).items() if k not in ("studies", "workers", "data")}
+        self.work = Workspace(self.folder, {**settings, "study": number})
 
     def network(self, crf: bool = False) -> Tagger:
         """The architecture of members and students."""

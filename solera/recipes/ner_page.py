@@ -195,7 +195,10 @@ def page(recipe: "Ner", found: Found, sets: Sequence[str], work: Workspace) -> s
         for name, rows in found.items()
         if name.endswith(", T")
     )
-    studies = f"{recipe.studies} {'study' if recipe.studies == 1 else 'studies'}"
+    done = len(next(iter(found.values())))
+    studies = f"{done} {'study' if done == 1 else 'studies'}" + (
+        f" of {recipe.studies}" if done < recipe.studies else ""
+    )
     return PAGE.format(
         language={"en": "English", "de": "German"}[recipe.language],
         train=size(recipe.sentences, "but the last tenth"),

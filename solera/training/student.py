@@ -1,5 +1,6 @@
 """One network and what its outputs mean: the thing a user takes home."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +18,7 @@ from solera.data import as_inputs, map_tensors, tensors_in
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
 from solera.nn.call import call
+from solera.tasks.mentions import Entity
 from solera.training.card import (
     CARD,
     CONFIG,
@@ -28,6 +30,7 @@ from solera.training.card import (
     model_card,
     require_own_folder,
 )
+from solera.training.entities import Reading, read
 
 
 def outputs_of(prediction: Prediction) -> tuple[str, ...]:
@@ -102,6 +105,14 @@ class Student(nn.Module):
         if not outputs:
             raise ValueError("there is nothing to predict: inputs are empty")
         return self.method.predict(torch.cat(outputs))
+
+    def entities(self, text: str | Sequence[str]) -> list[Entity]:
+        """The entities of a text, or of the tokens of one: text, type, start, end, confidence and uncertainties."""
+        return read(self, text).entities
+
+    def read(self, text: str | Sequence[str]) -> Reading:
+        """A text's words, tags and entities, and how uncertain the student is of the text as a whole."""
+        return read(self, text)
 
     def _check(self, inputs: Any) -> None:
         """Refuses numbers that are not finite, by row, and rows of another width than it was distilled on."""

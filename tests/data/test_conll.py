@@ -111,3 +111,10 @@ def test_numbers_of_tags_and_unknown_ones_named():
     assert tags.forbidden.transitions[0, 2]
     assert tags.forbidden.start.tolist() == [False, False, True]
     assert torch.equal(Tags.read({"names": list(tags.names)}).forbidden.end, tags.forbidden.end)
+
+
+def test_an_entity_spelled_by_its_scheme():
+    assert Tags(("O", "B-X", "I-X")).spelled("X", 3) == ["B-X", "I-X", "I-X"]
+    assert Tags(("O", "B-X", "I-X")).spelled("X", 1) == ["B-X"]
+    assert Tags.of([Sentence(["a"], ["S-X"])]).spelled("X", 2) == ["B-X", "E-X"]
+    assert Tags.of([Sentence(["a"], ["U-X"])]).spelled("X", 1) == ["U-X"]
