@@ -24,8 +24,7 @@ async function askText(event) {
 // How strong a colour is, 0 to 1: sure entities are strong by confidence, unfamiliar ones by knowledge.
 function strength(entity) {
   if (sentence.by === "confidence") return entity.confidence;
-  const most = Math.max(1e-9, ...sentence.said.entities.map((each) => each[sentence.by]));
-  return entity[sentence.by] / most;
+  return Math.min(1, Math.sqrt(entity[sentence.by] / Math.log(state.model.labels.length))); // of the most there can be
 }
 
 const least = () => $("least").value / 1000;
