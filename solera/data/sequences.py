@@ -124,7 +124,7 @@ class Sequences:
         target, mask = padded([self.target[i] for i in chosen], none)
         return target, mask.float()
 
-    def _nested(self, columns: dict[str, Tensor]) -> Any:
+    def _nested(self, columns: dict[str, Any]) -> Any:
         if isinstance(self._nest, dict):
             return columns
         return tuple(columns.values()) if isinstance(self._nest, tuple) else columns[""]
@@ -167,7 +167,7 @@ class Sequences:
         chosen = rows.tolist()
         inputs = {key: [column[i] for i in chosen] for key, column in self._inputs.items()}
         return Sequences(
-            self._nested(inputs),  # type: ignore[arg-type]
+            self._nested(inputs),
             None if self.target is None else [self.target[i] for i in chosen],
             tokens=self.tokens,
             padding=self.padding,

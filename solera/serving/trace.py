@@ -54,6 +54,14 @@ def tagger_in(student: Student) -> Tagger | None:
     return next((part for part in student.model.modules() if isinstance(part, Tagger)), None)
 
 
+def tagger_inputs(student: Student, sentences: Sequence[Any]) -> Tensor:
+    """Sentences as the student's tagger takes them, at most 64 of them: padded, for they are compared together."""
+    network = tagger_in(student)
+    if network is None:
+        raise ValueError(f"this student's {type(student.model).__name__} reads no words: pass arrays, .npy")
+    return padded(network.words(list(sentences)[:64]), 0)[0]
+
+
 def _sentences(count: int) -> list[list[str]]:
     """Sentences of 1 to 24 made-up words."""
     random = np.random.default_rng(0)
@@ -71,7 +79,7 @@ def random_inputs(student: Student, examples: int = 64) -> Any:
     """
     given, network = student.preprocessing.inputs, tagger_in(student)
     if network is not None:
-        return padded(network.words(_sentences(examples)), 0)[0]
+        return tagger_inputs(student, _sentences(examples))
     if any(i.shape is None or not i.dtype.startswith("float") for i in given):
         raise ValueError(
             f"this student takes {[(i.name, i.shape, i.dtype) for i in given]}, for which no numbers can be made up: "
