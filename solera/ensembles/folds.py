@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from solera.core.seeds import generator, stream
-from solera.data import Batches
+from solera.data import Batches, Sequences
 from solera.ensembles.members import fresh, in_memory, together
 from solera.tasks import Task
 from solera.teachers.ensemble import Ensemble
@@ -69,7 +69,7 @@ def bag_rows(examples: int, members: int, seed: int = 0) -> tuple[list[Int[Tenso
 
 def _train_each(
     make: Callable[[], nn.Module],
-    batches: Batches,
+    batches: Batches | Sequences,
     rows: list[Tensor],
     training: Training,
     task: Task,
@@ -87,7 +87,8 @@ def _train_each(
             folder=folder / f"member-{number}" if folder else None,
             title=f"train member {number + 1} of {len(networks)}",
         )
-    return together(networks, batches, task, saw_mask(batches.all.index, rows))
+    index = batches.index if isinstance(batches, Sequences) else batches.all.index
+    return together(networks, batches, task, saw_mask(index, rows))
 
 
 def train_folds(
@@ -109,7 +110,7 @@ def train_folds(
     if repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {repeats}")
     batches, task = in_memory(data, task, "folds")
-    training, target = training or Training(), batches.all.target
+    training, target = training or Training(), None if isinstance(batches, Sequences) else batches.all.target
     labels = target if target is not None and target.ndim == 1 and not target.is_floating_point() else None
     rows: list[Tensor] = []
     for repeat in range(repeats):

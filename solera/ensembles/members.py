@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from solera.core.seeds import seed_everything
-from solera.data import Batches, ManyBatches, as_batches
+from solera.data import Batches, ManyBatches, Sequences, as_batches
 from solera.tasks import Task
 from solera.teachers.ensemble import Ensemble
 from solera.training.fit import first_of, task_for
@@ -18,11 +18,13 @@ def prepared(data: Any, task: Task | None) -> tuple[ManyBatches, Task]:
     return batches, task_for(task, first_of(batches))
 
 
-def in_memory(data: Any, task: Task | None, what: str) -> tuple[Batches, Task]:
+def in_memory(data: Any, task: Task | None, what: str) -> tuple[Batches | Sequences, Task]:
     """The same, of data whose examples can be chosen by row."""
     batches, task = prepared(data, task)
-    if not isinstance(batches, Batches):
-        raise ValueError(f"{what} need arrays, whose rows can be chosen, got {type(batches).__name__}: use Batches")
+    if not isinstance(batches, (Batches, Sequences)):
+        raise ValueError(
+            f"{what} need arrays, whose rows can be chosen, got {type(batches).__name__}: use Batches or Sequences"
+        )
     return batches, task
 
 

@@ -80,7 +80,7 @@ def _wanted(sets: Sets, task: Task) -> dict[str, Any]:
     measures = [measure for measure in MEASURES if measure in sets["test"]]
     others = [name for name in sets if name != "test"]
     return {
-        "error": [row for measure in measures for row in _wanted_errors(sets, task, measure)],
+        "error": [row for measure in (*measures, *task.doubts) for row in _wanted_errors(sets, task, measure)],
         "false alarms": [row for name in others for measure in measures for row in _wanted_alarms(sets, name, measure)],
     }
 
@@ -102,7 +102,7 @@ def content(evaluation: Evaluation, title: str = TITLE) -> dict[str, Any]:
         "made": evaluation.made,
         "task": task.name,
         "question": task.question,
-        "error": {"name": task.errors.name, "percent": task.errors.percent},
+        "error": {"name": task.errors.name, "percent": task.errors.percent, "units": task.errors.units},
         "reference": evaluation.reference,
         "labels": evaluation.labels,
         "verdicts": [_judged(found) for found in verdicts(evaluation)],

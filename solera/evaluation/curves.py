@@ -61,7 +61,7 @@ def model_curves(sets: Sets, target: np.ndarray, task: Task, edges: Mapping[str,
     others = {name: columns for name, columns in sets.items() if name != "test"}
     return {
         "figures": {figure.name: asdict(figure) for figure in task.figures(test, target)},
-        "rejection": {name: rejection(units[name], error) for name in measures},
+        "rejection": {name: rejection(units[name], error) for name in (*measures, *task.doubts)},
         "oracle": rejection(error, error),
         "roc": {
             name: {m: {**roc(test[m], columns[m]), "auroc": detection(test, columns, m)} for m in measures}

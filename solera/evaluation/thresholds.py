@@ -85,7 +85,7 @@ def threshold_table(
     columns = task.rejected(columns)
     error = _errors(columns, task)
     found: dict[str, list[Threshold]] = {}
-    for name in MEASURES:
+    for name in (*MEASURES, *task.doubts):
         if name in columns:
             uncertainty = columns[name].ravel()
             cuts = [_threshold_for(uncertainty, 1 - share) for share in shares]

@@ -48,6 +48,7 @@ class ErrorKind:
     percent: bool
     wanted: tuple[float, ...]
     relative: bool = False  # the wanted errors are shares of the error without rejection
+    units: str = "inputs"  # what is kept or rejected
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class Task(ABC):
     shifted: ClassVar[tuple[str, ...]]  # the scores that other labelled sets get, too
     beside: ClassVar[tuple[str, ...]]  # the columns that `compare` gives
     errors: ClassVar[ErrorKind]
+    doubts: ClassVar[tuple[str, ...]] = ()  # columns that `rejected` has beside uncertainties, to reject by
     question: ClassVar[str]  # that the figures answer
 
     @classmethod

@@ -18,10 +18,11 @@ from solera.metrics.spans import precision_recall, span_brier
 from solera.nn import WordFeatures
 from solera.tasks.base import Columns, ErrorKind, Figure, Margin, Row, Score, mean_of, uncertainties
 from solera.tasks.classification import OVERCONFIDENT, Classification
-from solera.tasks.entities import entity_columns, type_probabilities, types_of
+from solera.tasks.entities import entity_columns, spans_of, type_probabilities, types_of
 
 TOKENS = 4096  # in a batch of sentences that nobody has put into batches
 POINTS = 200  # of a curve
+DOUBT = "1 − confidence"  # to reject by: mask every entity with a confidence below some threshold
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,10 @@ class Tagging(Classification):
         Margin("rejection", "PRR", 0.05),
     )
     shifted: ClassVar[tuple[str, ...]] = ("F1", "NLL", "entity ECE", "B-BS")
-    errors: ClassVar[ErrorKind] = ErrorKind("wrong entities", percent=True, wanted=(0.01, 0.02, 0.05, 0.10))
+    errors: ClassVar[ErrorKind] = ErrorKind(
+        "wrong entities", percent=True, wanted=(0.01, 0.02, 0.05, 0.10), units="entities"
+    )
+    doubts: ClassVar[tuple[str, ...]] = (DOUBT,)
     question: ClassVar[str] = "Are entities right as often as it says?"
 
     @classmethod
@@ -110,11 +114,10 @@ class Tagging(Classification):
 
     def rejected(self, columns: Columns) -> Columns:
         """The predicted entities, with their own confidence and uncertainties; the tokens, where there are none."""
-        starts = columns["entity"].astype(bool)
-        if not starts.any():
-            return columns
-        prefix = "entity_"
-        return {key.removeprefix(prefix): column[starts] for key, column in columns.items() if key.startswith(prefix)}
+        starts, prefix, found = columns["entity"].astype(bool), "entity_", columns
+        if starts.any():
+            found = {key.removeprefix(prefix): c[starts] for key, c in columns.items() if key.startswith(prefix)}
+        return {**found, DOUBT: 1 - found["confidence"]}
 
     def scores(self, columns: Columns) -> Row:
         starts, correct = columns["entity"].astype(bool), columns["entity_correct"].astype(bool)
@@ -185,22 +188,16 @@ class Tagging(Classification):
         return made
 
     def answers(self, prediction: Prediction, names: Sequence[str] | None) -> list[dict[str, Any]]:
-        """`tokens` with their likeliest tags; the first token of an entity has `entity`: type, length, confidence."""
+        """`tokens` with their `tag`; the first token of an entity has `entity`: type, tokens and confidence."""
         told = super().answers(prediction, names or self.tags.names)
         mean = prediction.mean.detach().cpu()
-        counted = torch.ones(mean.shape[:-1], dtype=torch.bool)
-        found = entity_columns(mean, {}, counted, self.tags, None)
-        kinds = types_of(found["predicted"], self.tags)
-        for row, answer in enumerate(told):
-            for place in found["entity"][row].nonzero().flatten().tolist():
-                rest = found["predicted"][row, place + 1 :]
-                more = ((types_of(rest, self.tags) == kinds[row, place]) & ~found["entity"][row, place + 1 :]).long()
-                entity = {
-                    "type": self.tags.types[int(kinds[row, place])],
-                    "tokens": 1 + int(more.cumprod(0).sum()),
-                    "confidence": float(found["entity_confidence"][row, place]),
-                }
-                answer["tokens"][place]["entity"] = entity
+        found = entity_columns(mean, {}, torch.ones(mean.shape[:-1], dtype=torch.bool), self.tags, None)
+        for answer, numbers in zip(told, found["predicted"].tolist(), strict=True):
+            for token, number in zip(answer["tokens"], numbers, strict=True):
+                token["tag"] = self.tags.names[number]
+        for row, start, stop, kind in spans_of(found["predicted"], self.tags).listed(self.tags):
+            sure = float(found["entity_confidence"][row, start])
+            told[row]["tokens"][start]["entity"] = {"type": kind, "tokens": stop - start, "confidence": sure}
         return told
 
 

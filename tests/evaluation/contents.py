@@ -196,7 +196,7 @@ def made_up(task: str = "classification", *, unfamiliar: bool = True, points: in
         "made": "solera 0.1.0, torch 2.7.1, 16 November 2025",
         "task": task,
         "question": "Is it right as often as it says?",
-        "error": {"name": "error" if classes else "squared error", "percent": classes},
+        "error": {"name": "error" if classes else "squared error", "percent": classes, "units": "inputs"},
         "reference": "ensemble",
         "labels": labels,
         "verdicts": [_verdict(name) for name in MODELS[1:]],

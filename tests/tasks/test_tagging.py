@@ -104,6 +104,7 @@ def test_entities_are_what_is_rejected():
     columns = {k: np.asarray(v).reshape(-1) for k, v in task.columns(said(BIO, batch), batch).items()}
     units = task.rejected(columns)
     assert len(units["total"]) == columns["entity"].sum() < len(columns["total"])
+    assert np.allclose(units["1 − confidence"], 1 - columns["entity_confidence"][columns["entity"]])
     assert task.error(units).sum() == columns["entity"].sum() - columns["entity_correct"].sum()
 
 

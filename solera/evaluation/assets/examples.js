@@ -56,6 +56,35 @@ function intervalBar(example, answer, ends) {
   return [track, element("small", {}, words)];
 }
 
+/** A sentence whose entities stand out: the darker the less sure, outlined where they are wrong. */
+function entityLine(example, answer) {
+  const words = example.shown.tokens || answer.tokens.map((_, i) => String(i + 1));
+  const gold = Array.isArray(example.label) ? example.label : null;
+  const goesOn = (tag, type) => tag === `I-${type}` || tag === `E-${type}` || tag === `L-${type}`;
+  const pieces = [];
+  for (let i = 0; i < answer.tokens.length; ) {
+    const { entity } = answer.tokens[i];
+    const count = entity ? Math.min(entity.tokens, answer.tokens.length - i) : 1;
+    const inside = answer.tokens.slice(i, i + count);
+    const truth = gold && gold.slice(i, i + count);
+    const right = !gold || (inside.every((token, k) => token.tag === truth[k]) && !(entity && goesOn(gold[i + count], entity.type)));
+    const mean = (name) => inside.reduce((sum, token) => sum + (token[name] ?? 0), 0) / count;
+    const measure = inside[0].knowledge === undefined ? "total" : "knowledge";
+    const told = `${measure} ${written(mean(measure), 3)}${right ? "" : `, truly ${truth.join(" ")}`}`;
+    const text = words.slice(i, i + count).join(" ");
+    if (entity) {
+      const sure = `${(100 * entity.confidence).toFixed(0)} %`;
+      pieces.push(element("mark", {
+        class: right ? "entity" : "entity wrong", style: `--strength:${(80 * (1 - entity.confidence)).toFixed(0)}%`,
+        title: `${entity.type}, ${sure} sure, ${told}`,
+      }, text, element("small", {}, `${entity.type} ${sure}`)));
+    } else pieces.push(right ? text : element("span", { class: "missed", title: told }, text));
+    pieces.push(" ");
+    i += count;
+  }
+  return [element("p", { class: "tokens", "aria-label": "the sentence with its entities, the darker the less sure" }, ...pieces)];
+}
+
 /** A sequence, token by token: what is said of each, the darker the more uncertain. */
 function tokenLine(example, answer, most) {
   const words = example.shown.tokens || answer.tokens.map((_, i) => String(i + 1));
@@ -102,7 +131,7 @@ function tell(example) {
   const facts = [["set", example.set], ["row", String(example.row)], ["truth", example.label === null ? "unknown" : Array.isArray(example.label) ? example.label.join(" ") : written(example.label)], ["chosen as", example.why]];
   const about = element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
   const cards = answers.map(([name, answer]) => {
-    const said = answer.top ? classBars(example, answer) : answer.tokens ? tokenLine(example, answer, loudest) : intervalBar(example, answer, ends);
+    const said = answer.top ? classBars(example, answer) : answer.tokens ? (answer.tokens.some((token) => token.tag) ? entityLine : tokenLine)(example, answer, loudest) : intervalBar(example, answer, ends);
     const head = element("h4", {}, element("span", {}, dot(name), name), judgement(example, answer));
     return element("div", { class: "answer", "data-colour": content.colours[name], "data-model": name }, head, ...said, decomposition(answer, most));
   });

@@ -84,7 +84,8 @@ function favourite(names) {
 }
 
 function measuresIn(found) {
-  return MEASURES.filter((measure) => found.some((there) => there && there[measure]));
+  const all = new Set([...MEASURES, ...found.flatMap((there) => Object.keys(there || {}))]);
+  return [...all].filter((measure) => found.some((there) => there && there[measure]));
 }
 
 function drawAll() {
