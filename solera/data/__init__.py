@@ -7,7 +7,9 @@ from solera.data.batch import UNLABELLED, Batch, ManyBatches, Shuffling, map_ten
 from solera.data.loaders import Loader, Read, read_pair
 from solera.data.memory import Batches
 from solera.data.names import Names, class_names, class_numbers
+from solera.data.pairs import Pairs
 from solera.data.sequences import Sequences
+from solera.data.tokenizers import Tokenizer, as_tokenizer, train_bpe
 from solera.data.views import Augment, Augmented, Views
 
 __all__ = [
@@ -19,14 +21,17 @@ __all__ = [
     "Loader",
     "ManyBatches",
     "Names",
+    "Pairs",
     "Read",
     "Sequences",
     "Shuffling",
+    "Tokenizer",
     "View",
     "Views",
     "as_array",
     "as_batches",
     "as_inputs",
+    "as_tokenizer",
     "class_names",
     "class_numbers",
     "default_views",
@@ -37,4 +42,5 @@ __all__ = [
     "require_finite_inputs",
     "shuffling",
     "tensors_in",
+    "train_bpe",
 ]

@@ -9,6 +9,7 @@ from solera.nn.mlp import MLP
 from solera.nn.resnet import ResNet
 from solera.nn.standardize import Standardize
 from solera.nn.tag_scheme import Span
+from solera.nn.transformer import EncoderDecoder, Translator
 from solera.nn.units import Units
 from solera.nn.vgg import VGG
 from solera.nn.wide_resnet import WideResNet
@@ -18,11 +19,13 @@ __all__ = [
     "MLP",
     "VGG",
     "ConvNet",
+    "EncoderDecoder",
     "Heads",
     "ResNet",
     "Span",
     "Standardize",
     "Subnetworks",
+    "Translator",
     "Units",
     "WideResNet",
     "branch",

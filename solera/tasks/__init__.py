@@ -4,6 +4,7 @@ from solera.tasks.base import Columns, ErrorKind, Figure, Margin, Row, Score, Ta
 from solera.tasks.classification import Classification
 from solera.tasks.infer import entry_of, register, task_named, task_of
 from solera.tasks.regression import Regression
+from solera.tasks.seq2seq import Seq2Seq
 
 __all__ = [
     "Classification",
@@ -14,6 +15,7 @@ __all__ = [
     "Regression",
     "Row",
     "Score",
+    "Seq2Seq",
     "Task",
     "entry_of",
     "mean_of",

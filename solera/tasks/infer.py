@@ -9,8 +9,9 @@ from torch import Tensor
 from solera.tasks.base import Task
 from solera.tasks.classification import Classification
 from solera.tasks.regression import Regression
+from solera.tasks.seq2seq import Seq2Seq
 
-TASKS: dict[str, type[Task]] = {"classification": Classification, "regression": Regression}
+TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classification, Regression, Seq2Seq)}
 
 
 def register(kind: type[Task]) -> type[Task]:
