@@ -109,6 +109,10 @@ class Pairs(Sequences):
         text = [self.tokenizer.decode(target) for target in targets]
         return self._with(self.source, text, self._sources, [list(target) for target in targets], None)
 
+    def without_targets(self) -> "Pairs":
+        """The sources alone."""
+        return self._with(self.source, None, self._sources, None, None)
+
     @property
     def _sources(self) -> list[list[int]]:
         return [row.tolist() for row in self._inputs["input_ids"]]

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from solera.core.disk import write_bytes
+from solera.core.errors import MismatchError
+
 PAD, START, END = "<pad>", "<s>", "</s>"
 
 
@@ -42,6 +45,19 @@ class Tokenizer(ABC):
         """Changes when the tokenizer does."""
         special = f"{type(self).__name__} {self.start} {self.end} {self.pad} {len(self)}"
         return hashlib.sha256(self.content() + special.encode()).hexdigest()[:16]
+
+    @abstractmethod
+    def write(self, folder: Path) -> str:
+        """Into the folder; returns the name that `as_tokenizer` reads there."""
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Into the folder; returns what `load_tokenizer` needs to know of it."""
+        return {"file": self.write(folder), "start": self.start, "fingerprint": self.fingerprint}
+
+    def piece(self, tokens: Sequence[int], place: int) -> str:
+        """What one token adds to the text of those before it; nothing, if it is special or half a character."""
+        before, now = self.decode(tokens[:place]), self.decode(tokens[: place + 1])
+        return now[len(before) :] if now.startswith(before) else ""
 
     def words(self, tokens: Sequence[int]) -> list[tuple[str, list[int]]]:
         """The words of a target, and the places of each one's tokens; special tokens belong to none."""
@@ -86,6 +102,10 @@ class _Fast(Tokenizer):
     def content(self) -> bytes:
         return _plain(self.tokenizer.to_str())
 
+    def write(self, folder: Path) -> str:
+        write_bytes(folder / "tokenizer.json", self.tokenizer.to_str().encode())
+        return "tokenizer.json"
+
 
 class _SentencePiece(Tokenizer):
     """A sentencepiece model; without a padding token of its own it pads with its unknown one."""
@@ -112,6 +132,10 @@ class _SentencePiece(Tokenizer):
 
     def content(self) -> bytes:
         return self.model.serialized_model_proto()
+
+    def write(self, folder: Path) -> str:
+        write_bytes(folder / "tokenizer.model", self.content())
+        return "tokenizer.model"
 
 
 class _HuggingFace(Tokenizer):
@@ -144,6 +168,10 @@ class _HuggingFace(Tokenizer):
             return _plain(fast.to_str())
         return json.dumps(sorted(self.tokenizer.get_vocab().items())).encode()
 
+    def write(self, folder: Path) -> str:
+        self.tokenizer.save_pretrained(folder / "tokenizer")
+        return "tokenizer"
+
 
 def _plain(text: str) -> bytes:
     """A tokenizer's JSON without what the last call left in it."""
@@ -152,9 +180,13 @@ def _plain(text: str) -> bytes:
 
 
 def _from_file(path: Path) -> Any:
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"there is no tokenizer {path}: pass a tokenizer.json or a sentencepiece .model")
     try:
+        if path.is_dir():
+            import transformers
+
+            return transformers.AutoTokenizer.from_pretrained(path)
         if path.suffix == ".model":
             import sentencepiece
 
@@ -183,11 +215,19 @@ def as_tokenizer(given: Any, start: int | None = None) -> Tokenizer:
         return _HuggingFace(found, start)
     else:
         raise TypeError(
-            f"a {type(given).__name__} is no tokenizer: pass one of transformers, tokenizers or sentencepiece, the path "
-            "of a tokenizer.json or .model, or None to train one"
+            f"a {type(given).__name__} is no tokenizer: pass one of transformers, tokenizers or sentencepiece, the "
+            "path of a tokenizer.json or .model, or None to train one"
         )
     made.start = made.start if start is None else start
     return made
+
+
+def load_tokenizer(folder: Path, entry: dict[str, Any]) -> Tokenizer:
+    """What `Tokenizer.save` wrote; another one in its place is refused."""
+    found = as_tokenizer(folder / entry["file"], entry["start"])
+    if found.fingerprint != entry["fingerprint"]:
+        raise MismatchError(f"{folder / entry['file']} is not the tokenizer that was saved there: restore it")
+    return found
 
 
 def train_bpe(lines: Iterable[str], size: int = 4000, lowercase: bool = False) -> Tokenizer:

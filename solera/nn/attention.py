@@ -42,7 +42,11 @@ class Attention(nn.Module):
         return self._split(keys), self._split(values)
 
     def forward(
-        self, x: Float[Tensor, "B T W"], known: KeysValues, mask: Bool[Tensor, "..."] | None = None, causal: bool = False
+        self,
+        x: Float[Tensor, "B T W"],
+        known: KeysValues,
+        mask: Bool[Tensor, "..."] | None = None,
+        causal: bool = False,
     ) -> Float[Tensor, "B T W"]:
         read = scaled_dot_product_attention(self._split(self.query(x)), *known, attn_mask=mask, is_causal=causal)
         return self.output(read.transpose(1, 2).flatten(2))
@@ -52,8 +56,9 @@ class FeedForward(nn.Sequential):
     """Two linear layers with ReLU between them."""
 
     def __init__(self, width: int, inner: int) -> None:
-        super().__init__(nn.Linear(width, inner), nn.ReLU(), nn.Linear(inner, width))
-        for layer in (self[0], self[2]):
+        layers = nn.Linear(width, inner), nn.Linear(inner, width)
+        super().__init__(layers[0], nn.ReLU(), layers[1])
+        for layer in layers:
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
@@ -106,7 +111,7 @@ class DecoderLayer(nn.Module):
         mask: Bool[Tensor, "B 1 1 S"] | None,
         before: KeysValues | None = None,
     ) -> tuple[Float[Tensor, "B T W"], KeysValues]:
-        """Its output, and the keys and values of all tokens so far; with those of the tokens `before`, x is the next."""
+        """Its output, and the keys and values of all tokens so far; with those of the ones `before`, x is the next."""
         read = self.norm(x)
         known = self.attention.keys_values(read)
         if before is not None:

@@ -32,6 +32,10 @@ class EncoderDecoder(nn.Module):
         self.output = nn.Linear(width, vocabulary, bias=False)
         self.output.weight = self.embedding.weight
 
+    @property
+    def _layers(self) -> list[DecoderLayer]:
+        return list(self.decoder)  # type: ignore[arg-type]
+
     @abstractmethod
     def encode(self, inputs: Mapping[str, Tensor]) -> tuple[Float[Tensor, "B S W"], Shaped[Tensor, "B S"] | None]:
         """What the encoder says, and where that is no padding."""
@@ -45,7 +49,7 @@ class EncoderDecoder(nn.Module):
         memory, mask = self.encode(inputs)
         seen = None if mask is None else mask.bool()[:, None, None]
         x = self.embed(inputs["decoder_input_ids"])
-        for layer in self.decoder:
+        for layer in self._layers:
             x, _ = layer(x, layer.cross.keys_values(memory), seen)
         return self.output(self.norm(x))
 
@@ -53,13 +57,13 @@ class EncoderDecoder(nn.Module):
         """Before the first token."""
         memory, mask = self.encode(inputs)
         seen = None if mask is None else mask.bool()[:, None, None]
-        return {"memory": [layer.cross.keys_values(memory) for layer in self.decoder], "mask": seen, "position": 0}
+        return {"memory": [layer.cross.keys_values(memory) for layer in self._layers], "mask": seen, "position": 0}
 
     def step(self, state: State, tokens: Int[Tensor, " B"]) -> tuple[Float[Tensor, "B K"], State]:
         """What comes after these tokens, one for each row of the state."""
         x, cache = self.embed(tokens.unsqueeze(-1), state["position"]), []
         before = state.get("cache") or [None] * len(self.decoder)
-        for layer, memory, own in zip(self.decoder, state["memory"], before, strict=True):
+        for layer, memory, own in zip(self._layers, state["memory"], before, strict=True):
             x, known = layer(x, memory, state["mask"], own)
             cache.append(known)
         return self.output(self.norm(x[:, 0])), {**state, "cache": cache, "position": state["position"] + 1}

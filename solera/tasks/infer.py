@@ -10,8 +10,9 @@ from solera.tasks.base import Task
 from solera.tasks.classification import Classification
 from solera.tasks.regression import Regression
 from solera.tasks.seq2seq import Seq2Seq
+from solera.tasks.translation import Translation
 
-TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classification, Regression, Seq2Seq)}
+TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classification, Regression, Seq2Seq, Translation)}
 
 
 def register(kind: type[Task]) -> type[Task]:
