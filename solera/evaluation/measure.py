@@ -13,8 +13,8 @@ Sets = dict[str, Columns]  # "test", and every unfamiliar or shifted set
 
 
 def measure(own: Sets, reference: Sets | None, task: Task, labelled: Collection[str] = ("test",)) -> Row:
-    """Scores on the test set, AUROC on unfamiliar sets by what the task names (total, knowledge), and the correlation of
-    knowledge, set by set: over all sets together it would only say that unfamiliar inputs have more of it.
+    """Scores on the test set, AUROC on unfamiliar sets by what the task `detects` by (total, knowledge), and the
+    correlation of knowledge, set by set: over all sets together it would only say that unfamiliar inputs have more.
 
     Other labelled sets have the scores that matter under a shift, named `accuracy on NAME`.
     """

@@ -66,7 +66,8 @@ class Student(nn.Module):
     """A plain network with its method; `predict` gives mean, total and, for most methods, data and knowledge.
 
     Labels name the classes (or targets), a tokenizer makes text of tokens and back.
-    `preprocessing` says what goes in, `notes` where it came from: both are for the folder that `save` writes, and for whoever gets it.
+    `preprocessing` says what goes in, `notes` where it came from: both are for the folder that `save` writes,
+    and for whoever gets it.
     """
 
     def __init__(

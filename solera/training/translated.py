@@ -17,7 +17,7 @@ Ragged = Sequence[Float[Tensor, " L"]]  # one number for each token of every tra
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a translation, a token or a whole word, with its uncertainties in nats; a word has its tokens' most."""
+    """A piece of a translation, a token or a whole word, and its uncertainties in nats; a word has its tokens' most."""
 
     text: str
     total: float
