@@ -7,7 +7,7 @@ from solera.data.batch import UNLABELLED, Batch, ManyBatches, Shuffling, map_ten
 from solera.data.loaders import Loader, Read, read_pair
 from solera.data.memory import Batches
 from solera.data.names import Names, class_names, class_numbers
-from solera.data.pairs import Pairs
+from solera.data.pairs import CausalPairs, Pairs
 from solera.data.sequences import Sequences
 from solera.data.tokenizers import Tokenizer, as_tokenizer, train_bpe
 from solera.data.views import Augment, Augmented, Views
@@ -18,6 +18,7 @@ __all__ = [
     "Augmented",
     "Batch",
     "Batches",
+    "CausalPairs",
     "Loader",
     "ManyBatches",
     "Names",

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from solera.data.batch import UNLABELLED
 from solera.data.sequences import Sequences
 from solera.data.tokenizers import Tokenizer, as_tokenizer, train_bpe
 
@@ -43,7 +44,7 @@ class Pairs(Sequences):
     translated. `tokenizer` is one of `transformers`, `tokenizers` or sentencepiece, or a file of one; without it a
     joint byte-pair encoding of `vocabulary` tokens is trained on both sides. `start` is the decoder's first token (see
     `as_tokenizer`). Inputs: `input_ids`, `attention_mask` and, with a target, `decoder_input_ids`: names that
-    Hugging Face's models know. The target is every token of the sentence and its end.
+    Hugging Face's models know. The target, also in `written`, is every token of the sentence and its end.
     """
 
     def __init__(
@@ -74,17 +75,24 @@ class Pairs(Sequences):
         self._fill(self.tokenizer.sources(self.source), written, tokens, index)
 
     def _fill(self, sources: list[Any], targets: list[Any] | None, tokens: int, index: Tensor | None) -> None:
-        pad, inputs = self.tokenizer.pad, {"input_ids": sources, "attention_mask": [[1] * len(s) for s in sources]}
-        if targets is not None:
-            inputs["decoder_input_ids"] = [[self.tokenizer.start, *target[:-1]] for target in targets]
+        self._sources, pad = sources, self.tokenizer.pad
+        inputs, wanted = self._laid_out(sources, targets)
         super().__init__(
             inputs,
-            targets,
+            wanted,
             tokens=tokens,
             padding={"input_ids": pad, "attention_mask": 0, "decoder_input_ids": pad},
             index=index,
             per_token=targets is not None,
         )
+        self.written = targets
+
+    def _laid_out(self, sources: list[Any], targets: list[Any] | None) -> tuple[dict[str, Any], list[Any] | None]:
+        """Inputs by name and, where there are any, the targets."""
+        inputs = {"input_ids": sources, "attention_mask": [[1] * len(s) for s in sources]}
+        if targets is not None:
+            inputs["decoder_input_ids"] = [[self.tokenizer.start, *target[:-1]] for target in targets]
+        return inputs, targets
 
     @property
     def vocabulary(self) -> str:
@@ -98,7 +106,7 @@ class Pairs(Sequences):
     def of(self, rows: Tensor) -> "Pairs":
         """Some of the pairs, which keep their index."""
         chosen = rows.tolist()
-        targets = None if self.target is None else [self.target[i].tolist() for i in chosen]
+        targets = None if self.written is None else [self.written[i] for i in chosen]
         text = None if self.text is None else [self.text[i] for i in chosen]
         return self._with([self.source[i] for i in chosen], text, [self._sources[i] for i in chosen], targets, rows)
 
@@ -113,10 +121,6 @@ class Pairs(Sequences):
         """The sources alone."""
         return self._with(self.source, None, self._sources, None, None)
 
-    @property
-    def _sources(self) -> list[list[int]]:
-        return [row.tolist() for row in self._inputs["input_ids"]]
-
     def _with(
         self, source: list[str], text: list[str] | None, sources: list[Any], targets: list[Any] | None, rows: Any
     ) -> "Pairs":
@@ -124,3 +128,23 @@ class Pairs(Sequences):
         other.source, other.text = source, text
         other._fill(sources, targets, self.tokens, self.index if rows is None else self.index[rows])
         return other
+
+
+class CausalPairs(Pairs):
+    """The same for models without an encoder (Llama, GPT-2): source, start and target are one sequence.
+
+    `input_ids` holds all of it but the target's end; of the targets, those at the source's places are unlabelled and
+    have weight 0: nothing is learned, remembered or measured of them.
+    """
+
+    def _laid_out(self, sources: list[Any], targets: list[Any] | None) -> tuple[dict[str, Any], list[Any] | None]:
+        if targets is None:
+            return super()._laid_out(sources, None)
+        both = list(zip(sources, targets, strict=True))
+        whole = [[*source, self.tokenizer.start, *target[:-1]] for source, target in both]
+        wanted = [[*[UNLABELLED] * len(source), *target] for source, target in both]
+        return {"input_ids": whole, "attention_mask": [[1] * len(row) for row in whole]}, wanted
+
+    def _targets(self, chosen: list[int], mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        target, weight = super()._targets(chosen, mask)
+        return target, weight if target is None or weight is None else weight * (target != UNLABELLED)

@@ -1,7 +1,7 @@
 """Ensembles of translators into one: token-level distillation, SEnD², and what each knows about its own outputs."""
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import torch
@@ -184,6 +184,7 @@ class Study:
             self.network, self.train, recipe.members, training, task=Seq2Seq(), folder=self.folder / "ensemble"
         )
 
+    @cache  # noqa: B019
     def own(self, name: str) -> TranslatedPairs:
         """The ensemble's own outputs for the training set, or for the pairs held out."""
         pairs = self.train if name == "train" else self.pairs("held")
@@ -200,7 +201,7 @@ class Study:
 
     def memory_facts(self) -> dict[str, float]:
         """Bytes of the memory on the disk for each token, by what is kept."""
-        tokens = sum(len(target) for target in self.train.target or [])
+        tokens = sum(len(target) for target in self.train.written or [])
         return {
             str(keep): sum(file.stat().st_size for file in path.glob("*.safetensors")) / tokens
             for keep in (self.recipe.keep, *self.recipe.sweep)

@@ -86,8 +86,8 @@ class TranslatedPairs(Pairs):
 
     def __getitem__(self, row: int) -> Translated:
         assert self.text is not None
-        assert self.target is not None
-        ids = self.target[row].tolist()
+        assert self.written is not None
+        ids = list(self.written[row])
         each = {name: values[row].tolist() for name, values in self.token_measures.items()}
         known = {name: float(values[row]) for name, values in self.measures.items()}
         main = {name: known.pop(name) for name in ("total", "data", "knowledge", "rmi") if name in known}
@@ -111,7 +111,7 @@ class TranslatedPairs(Pairs):
         """Refuses other inputs than those that were translated."""
         for number, ids, mask in zip(batch.index.tolist(), *_sources(batch), strict=True):
             row = self._place.get(number)
-            if row is None or not torch.equal(self._inputs["input_ids"][row], ids[mask]):
+            if row is None or self._sources[row] != ids[mask].tolist()[: len(self._sources[row])]:
                 raise MismatchError(
                     f"example {number} is not among the translated sources: translate these pairs, with this tokenizer"
                 )
