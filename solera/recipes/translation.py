@@ -65,6 +65,7 @@ class Translation(Recipe):
     sweep: tuple[int, ...] = (8,)  # other numbers of them, for EnD
     own_beams: int = 1  # with which the ensemble translates the training set
     beams: int = 5
+    test: int = 0  # the first so many test sentences; 0: all of them
     others: int = 300  # sentences of each unfamiliar set
     snapshots: int = 0  # cycles of an SGDR ensemble beside the others; 0: none
     resamples: int = 200
@@ -131,7 +132,7 @@ class Study:
     def pairs(self, name: str) -> Pairs:
         """One of Multi30k's sets."""
         german, english = (read_lines(self._path(name, side)) for side in ("de", "en"))
-        if name == "train" and self.recipe.sentences:
+        if name in ("train", "held") and self.recipe.sentences:
             german, english = german[: self.recipe.sentences], english[: self.recipe.sentences]
         index = torch.arange(HELD, HELD + len(german)) if name == "held" else None
         return Pairs(german, english, self.tokenizer, tokens=self.recipe.tokens, index=index)
@@ -146,6 +147,7 @@ class Study:
         """The test set, shifted ones with references, and unfamiliar sources."""
         recipe, folder = self.recipe, Path(self.recipe.data) / FOLDER
         test, most = self.pairs("test"), self.recipe.others
+        test = test.of(torch.arange(min(recipe.test or test.examples, test.examples)))
 
         def sources(lines: list[str]) -> Pairs:
             spoken = [line.replace("&apos;", "'").replace("&quot;", '"') for line in lines if line.strip()]

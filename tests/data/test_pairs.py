@@ -23,7 +23,7 @@ def sentencepiece_model(folder):
     text = folder / "text"
     text.write_text("\n".join([*GERMAN, *ENGLISH]))
     sentencepiece.SentencePieceTrainer.train(
-        input=str(text), model_prefix=str(folder / "piece"), vocab_size=60, pad_id=3, minloglevel=2
+        input=str(text), model_prefix=str(folder / "piece"), vocab_size=58, pad_id=3, minloglevel=2
     )
     return folder / "piece.model"
 

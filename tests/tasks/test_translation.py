@@ -76,7 +76,7 @@ def test_the_curve_starts_at_the_quality_of_all(evaluated):
 
 
 def test_given_tokens_are_no_translation(ensemble, pairs):  # noqa: F811
-    with pytest.raises(TypeError, match="pass .*translate"):
+    with pytest.raises(TypeError, match=r"pass .*translate"):
         evaluate({"ensemble": ensemble}, pairs.of(torch.arange(4)), task=Translation())
 
 
