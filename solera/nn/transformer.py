@@ -40,7 +40,7 @@ class EncoderDecoder(nn.Module):
     def encode(self, inputs: Mapping[str, Tensor]) -> tuple[Float[Tensor, "B S W"], Shaped[Tensor, "B S"] | None]:
         """What the encoder says, and where that is no padding."""
 
-    def embed(self, tokens: Int[Tensor, "B T"], start: int = 0) -> Float[Tensor, "B T W"]:
+    def embed(self, tokens: Int[Tensor, "B T"], start: int | Tensor = 0) -> Float[Tensor, "B T W"]:
         """Tokens and their positions, the first of which is `start`."""
         vectors = self.embedding(tokens) * math.sqrt(self.width)
         return self.dropout(vectors + sinusoids(start, tokens.shape[1], vectors))

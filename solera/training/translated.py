@@ -12,7 +12,7 @@ from solera.core.errors import MismatchError
 from solera.data import Batch, Pairs
 from solera.distributions.decoded import Decoded
 
-Ragged = Sequence[Float[Tensor, " L"]]  # one number for each token of every translation
+Ragged = Sequence[Tensor]  # one number for each token of every translation
 
 
 @dataclass(frozen=True)
