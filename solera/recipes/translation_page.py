@@ -115,11 +115,11 @@ def rejection(found: Found) -> str:
 def _judged(claim: str, low: float, middle: float, high: float, least: float = 0.0) -> str:
     """Held where the whole interval lies above; by the mean alone; or not."""
     said = "Held" if low > least else "Held by the mean, not surely" if middle > least else "Not held"
-    return f"- **{said}**: {claim} ({100 * middle:+.2f}, {100 * low:+.2f} to {100 * high:+.2f})"
+    return f"- **{said}**: {claim} ({100 * middle:.2f}, {100 * low:.2f} to {100 * high:.2f})"
 
 
 def claims(found: Found) -> str:
-    """What the papers and the issue of calibration say, with 95 % intervals of resampled sentences."""
+    """What the papers say, with 95 % intervals of resampled sentences."""
     lines = []
 
     def better(

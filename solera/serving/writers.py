@@ -102,7 +102,7 @@ def _tokenizer(student: Student) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=copied, pad_token=PAD, bos_token=START, eos_token=END)
 
 
-def export_huggingface(student: Student, folder: str | Path) -> Path:
+def export_writer(student: Student, folder: str | Path) -> Path:
     """Writes the student for `AutoModelForSeq2SeqLM.from_pretrained(folder)` (a causal one: `AutoModelForCausalLM`).
 
     Its logits are those of the student's mean, so `generate` decodes by it; the logsumexp of a ProxyDirichlet's logits
