@@ -4,11 +4,15 @@ from solera.data.arrays import as_array, as_inputs
 from solera.data.as_batches import as_batches, fingerprint_of, one_epoch, shuffling
 from solera.data.augment import View, default_views
 from solera.data.batch import UNLABELLED, Batch, ManyBatches, Shuffling, map_tensors, require_finite_inputs, tensors_in
+from solera.data.chunks import chunked
+from solera.data.conll import Sentence, load_conll, save_conll
 from solera.data.loaders import Loader, Read, read_pair
 from solera.data.memory import Batches
 from solera.data.names import Names, class_names, class_numbers
 from solera.data.pairs import CausalPairs, Pairs
 from solera.data.sequences import Sequences
+from solera.data.tag_scheme import Span
+from solera.data.tags import Tags
 from solera.data.tokenizers import Tokenizer, as_tokenizer, train_bpe
 from solera.data.views import Augment, Augmented, Views
 
@@ -24,8 +28,11 @@ __all__ = [
     "Names",
     "Pairs",
     "Read",
+    "Sentence",
     "Sequences",
     "Shuffling",
+    "Span",
+    "Tags",
     "Tokenizer",
     "View",
     "Views",
@@ -33,14 +40,17 @@ __all__ = [
     "as_batches",
     "as_inputs",
     "as_tokenizer",
+    "chunked",
     "class_names",
     "class_numbers",
     "default_views",
     "fingerprint_of",
+    "load_conll",
     "map_tensors",
     "one_epoch",
     "read_pair",
     "require_finite_inputs",
+    "save_conll",
     "shuffling",
     "tensors_in",
     "train_bpe",

@@ -50,12 +50,15 @@ class Sequences:
         index: Tensor | None = None,
         per_token: bool | None = None,
         names: Sequence[str] | None = None,
+        texts: Sequence[Sequence[str]] | None = None,
     ) -> None:
         """`padding` fills up inputs: one number, or one for each input by name. `index` says which examples these are.
 
-        Without targets each token is an element of its own (`per_token=False`: each sequence is).
+        Without targets each token is an element of its own (`per_token=False`: each sequence is). `names` are those of
+        the classes, `texts` the tokens of each sequence as a person reads them, for reports.
         """
         self._nest, self.names = inputs, None if names is None else list(names)
+        self.texts = None if texts is None else list(texts)
         self._inputs = {key: [as_tensor(row) for row in rows] for key, rows in _columns(inputs).items()}
         sizes = {len(rows) for rows in self._inputs.values()} | ({len(target)} if target is not None else set())
         if len(sizes) != 1 or sizes == {0}:
@@ -171,7 +174,12 @@ class Sequences:
             index=self.index[rows],
             per_token=self.per_token,
             names=self.names,
+            texts=None if self.texts is None else [self.texts[i] for i in chosen],
         )
+
+    def text(self, example: int) -> Sequence[str] | None:
+        """The tokens of the example of this index as a person reads them, where they are known."""
+        return None if self.texts is None else self.texts[int((self.index == example).nonzero()[0])]
 
 
 def _target(row: Any) -> Tensor:

@@ -55,12 +55,13 @@ def edges_for(every: Mapping[str, Sets], measure: str) -> np.ndarray:
 
 def model_curves(sets: Sets, target: np.ndarray, task: Task, edges: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """All pictures of one model."""
-    test, error = sets["test"], np.asarray(task.error(sets["test"]), dtype=np.float64)
+    test, units = sets["test"], task.rejected(sets["test"])
+    error = np.asarray(task.error(units), dtype=np.float64)
     measures = [name for name in MEASURES if name in test]
     others = {name: columns for name, columns in sets.items() if name != "test"}
     return {
         "figures": {figure.name: asdict(figure) for figure in task.figures(test, target)},
-        "rejection": {name: rejection(test[name], error) for name in measures},
+        "rejection": {name: rejection(units[name], error) for name in measures},
         "oracle": rejection(error, error),
         "roc": {
             name: {m: {**roc(test[m], columns[m]), "auroc": detection(test, columns, m)} for m in measures}

@@ -104,6 +104,9 @@ def evaluate(
         if isinstance(model, Mapping) and "test" not in model:
             raise ValueError(f"what {name} said has no entry 'test': its answers about the test inputs are needed")
     names = _names(models, classes)
+    if task is not None:
+        data = task.prepared(data, models)
+        unfamiliar = {name: task.prepared(given, models) for name, given in (unfamiliar or {}).items()}
     sets = {"test": _batches(data, labels, task, names, "test")}
     first = next(iter(sets["test"]))
     if first.target is None:

@@ -7,10 +7,11 @@ import numpy as np
 import torch
 
 from solera.data import Batch, ManyBatches, map_tensors, tensors_in
+from solera.distributions.base import Prediction
 from solera.evaluation.measure import MEASURES, Sets
 from solera.evaluation.plain import plain
 from solera.evaluation.shown import Range, shown, value_range
-from solera.evaluation.stream import Elements, source_of
+from solera.evaluation.stream import Elements, rows_of, source_of
 from solera.tasks import Task
 
 MOST, TYPICAL = 36, 2
@@ -96,16 +97,19 @@ def examples(
         if example not in looked_up[name]:
             continue  # an iterable that deals out other examples the second time
         position, batch = looked_up[name][example]
+        texts = getattr(sets[name], "text", lambda _: None)
         facts = elements[name]
         starts = facts.starts
         number = int(np.searchsorted(facts.example[starts[:-1]], example))
         place = slice(int(starts[number]), int(starts[number + 1]))
         counted = place.stop - place.start
+        tokens = None if facts.token is None else counted
         answers = {}
         for model, own in every.items():
             if name in own:
                 with torch.no_grad():
-                    (said,) = task.answers(source_of(model, models[model])(name, batch, position), labels)
+                    whole = source_of(model, models[model])(name, batch, position)
+                    (said,) = task.answers(whole if tokens is None else _first_tokens(whole, counted), labels)
                 answers[model] = answer_of(own[name], place, said, counted)
         truth = None if facts.target is None else facts.target[place]
         if truth is not None and facts.token is None:
@@ -117,12 +121,19 @@ def examples(
                     "row": example,
                     "label": None if truth is None else task.label(truth, labels),
                     "why": why,
-                    "shown": _shown(batch, span, features, counted if facts.token is not None else None),
+                    "shown": _shown(
+                        batch, span, features, counted if facts.token is not None else None, texts(example)
+                    ),
                     "answers": answers,
                 }
             )
         )
     return found
+
+
+def _first_tokens(prediction: Prediction, count: int) -> Prediction:
+    """Without what is said about padding."""
+    return rows_of(prediction, (slice(None), slice(0, count)))
 
 
 def _span(batches: ManyBatches) -> Range:
@@ -131,8 +142,12 @@ def _span(batches: ManyBatches) -> Range:
     return ranges[0]
 
 
-def _shown(batch: Batch, span: Range, features: Sequence[str] | None, tokens: int | None) -> dict[str, Any]:
+def _shown(
+    batch: Batch, span: Range, features: Sequence[str] | None, tokens: int | None, text: Sequence[str] | None
+) -> dict[str, Any]:
     """One input as a person can look at it; of several tensors, their shapes."""
+    if text is not None:
+        return {"tokens": list(text)}
     inputs = map_tensors(lambda tensor: tensor[0], batch.inputs)
     tensors = tensors_in(inputs)
     if len(tensors) > 1:

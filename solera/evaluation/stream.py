@@ -48,8 +48,8 @@ class Elements:
         return len(self.starts) - 1
 
 
-def rows_of(prediction: Any, rows: slice | list[int]) -> Any:
-    """A prediction of some of the examples."""
+def rows_of(prediction: Any, rows: slice | list[int] | tuple[slice, slice]) -> Any:
+    """A prediction of some of the examples, or of some of their tokens."""
     if isinstance(prediction, Tensor):
         return prediction[rows]
     if not is_dataclass(prediction):

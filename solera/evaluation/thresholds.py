@@ -82,6 +82,7 @@ def threshold_table(
     Equally uncertain examples are kept or rejected together, so the coverage can be more than was asked for. Error: the
     share of wrong answers, or the mean squared error.
     """
+    columns = task.rejected(columns)
     error = _errors(columns, task)
     found: dict[str, list[Threshold]] = {}
     for name in MEASURES:
@@ -102,6 +103,7 @@ def thresholds_for_errors(
     columns: Columns, task: Task, wanted: Sequence[float], measure: str = "total", resamples: int = 200, seed: int = 0
 ) -> list[Threshold | None]:
     """For each wanted error the threshold that keeps the most examples while theirs is no more; None: none does."""
+    columns = task.rejected(columns)
     error, uncertainty = _errors(columns, task), columns[measure].ravel()
     order = np.argsort(uncertainty, kind="stable")
     mean = np.cumsum(error[order]) / np.arange(1, len(error) + 1)

@@ -28,6 +28,14 @@ from solera.metrics.regression import (
 )
 from solera.metrics.rejection import prediction_rejection_ratio, rejection_curve
 from solera.metrics.scores import accuracy, brier, nll
+from solera.metrics.spans import (
+    lenient_spans,
+    precision_recall,
+    span_brier,
+    span_counts,
+    span_counts_by_type,
+    strict_spans,
+)
 from solera.metrics.student_t import crps_student_t
 
 __all__ = [
@@ -49,11 +57,13 @@ __all__ = [
     "error_correlation",
     "fpr_at_tpr",
     "interval_width",
+    "lenient_spans",
     "mae",
     "mean_absolute_difference",
     "mean_kl",
     "mean_nll",
     "nll",
+    "precision_recall",
     "prediction_rejection_ratio",
     "rank_correlation",
     "rejection_curve",
@@ -61,6 +71,10 @@ __all__ = [
     "retention_curve",
     "retention_ratio",
     "rmse",
+    "span_brier",
+    "span_counts",
+    "span_counts_by_type",
     "stratified_brier",
+    "strict_spans",
     "top_k_ece",
 ]

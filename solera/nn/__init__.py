@@ -1,5 +1,6 @@
 """Blocks and reference networks, no training logic. Networks keep their `settings`: a student can be rebuilt."""
 
+from solera.data.tag_scheme import Span
 from solera.nn.batch_ensemble import Subnetworks, branch, merge
 from solera.nn.convnet import ConvNet
 from solera.nn.crf import CRF
@@ -8,11 +9,12 @@ from solera.nn.heads import Heads, grow
 from solera.nn.mlp import MLP
 from solera.nn.resnet import ResNet
 from solera.nn.standardize import Standardize
-from solera.nn.tag_scheme import Span
+from solera.nn.tagger import Tagger
 from solera.nn.transformer import EncoderDecoder, Translator
 from solera.nn.units import Units
 from solera.nn.vgg import VGG
 from solera.nn.wide_resnet import WideResNet
+from solera.nn.words import WordFeatures
 
 __all__ = [
     "CRF",
@@ -25,9 +27,11 @@ __all__ = [
     "Span",
     "Standardize",
     "Subnetworks",
+    "Tagger",
     "Translator",
     "Units",
     "WideResNet",
+    "WordFeatures",
     "branch",
     "grow",
     "merge",

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from solera.core.checks import require_labels
+from solera.data.tag_scheme import Span, exact_span, forbidden_tags
 from solera.nn.chain import FORBIDDEN, Chain, possible
-from solera.nn.tag_scheme import Span, exact_span, forbidden_tags
 
 
 class CRF(nn.Module):

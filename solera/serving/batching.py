@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from solera.serving.export import Arrays
+from solera.serving.graph import Arrays
 
 Run = Callable[[Arrays], Arrays]
 

@@ -1,7 +1,7 @@
 """A translator as two graphs: what reads the source, and one step of writing, with the uncertainty of every step.
 
-`encoder.onnx` takes `input_ids` and `attention_mask` and gives the decoder's keys and values; `step.onnx` takes the last
-tokens, their position, the mask, these and the keys and values of the tokens so far (none at first), and gives
+`encoder.onnx` takes `input_ids` and `attention_mask` and gives the decoder's keys and values; `step.onnx` takes the
+last tokens, their position, the mask, these and the keys and values of the tokens so far (none at first), and gives
 `log_mean`, `total` and, for most methods, `data` and `knowledge` of the next token, and the longer keys and values.
 """
 
@@ -138,7 +138,9 @@ def export_steps(student: Student, folder: str | Path) -> Path:
     memory, cache = _names(layers, "memory"), _names(layers, "cache")
     read = reading(ids, mask)
     past = [torch.randn(3, *tensor.shape[1:2], 2, tensor.shape[-1]) for tensor in read]
-    measures = ["total", "data", "knowledge"][: 3 if isinstance(student.method.predict(torch.zeros(1, 4)), SecondOrder) else 1]
+    measures = ["total", "data", "knowledge"][
+        : 3 if isinstance(student.method.predict(torch.zeros(1, 4)), SecondOrder) else 1
+    ]
     outputs = ["log_mean", *measures, *(f"new_{name}" for name in cache)]
     rows = {0: auto}
     graphs = {

@@ -1,11 +1,13 @@
 """A student that writes text as a folder of Hugging Face's, whose `generate` decodes by the student's mean."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from solera.core.disk import write_bytes
 from solera.data.tokenizers import END, PAD, START
 from solera.distributions.categorical import Categorical
 from solera.nn import Translator
@@ -102,6 +104,12 @@ def _tokenizer(student: Student) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=copied, pad_token=PAD, bos_token=START, eos_token=END)
 
 
+def writes(student: Student) -> bool:
+    """Whether it is one of these."""
+    network: Any = student.model
+    return isinstance(network, Translator) or (hasattr(network, "can_generate") and network.can_generate())
+
+
 def export_writer(student: Student, folder: str | Path) -> Path:
     """Writes the student for `AutoModelForSeq2SeqLM.from_pretrained(folder)` (a causal one: `AutoModelForCausalLM`).
 
@@ -134,4 +142,7 @@ def export_writer(student: Student, folder: str | Path) -> Path:
     tokenizer = None if student.tokenizer is None else _tokenizer(student)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
+    write_bytes(
+        folder / "solera.json", json.dumps({"fingerprint": student.fingerprint, **model.config.solera}).encode()
+    )
     return folder

@@ -6,6 +6,7 @@ from solera.tasks.generation import Generation
 from solera.tasks.infer import entry_of, register, task_named, task_of
 from solera.tasks.regression import Regression
 from solera.tasks.seq2seq import Seq2Seq
+from solera.tasks.tagging import Tagging
 from solera.tasks.translation import Translation
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Row",
     "Score",
     "Seq2Seq",
+    "Tagging",
     "Task",
     "Translation",
     "entry_of",

@@ -1,7 +1,7 @@
 """What a task is: the owner of targets, from raw examples to the margins of a verdict."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -83,9 +83,18 @@ class Task(ABC):
     errors: ClassVar[ErrorKind]
     question: ClassVar[str]  # that the figures answer
 
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Any]) -> "Task":
+        """The task with these settings, as JSON has them."""
+        return cls(**settings)
+
     def batch(self, raw: Any, index: Tensor) -> Batch:
         """What a collate function made of raw examples, as inputs, targets and weights; padding gets weight 0."""
         return read_pair(raw, index)
+
+    def prepared(self, data: Any, models: Mapping[str, Any]) -> Any:
+        """Data as people hold them for this task alone (sentences), as arrays or batches that these models take."""
+        return data
 
     def check(self, batch: Batch, size: int) -> None:
         """Refuses inputs that are not finite, and targets that cannot be right for so many classes or dimensions."""
@@ -129,8 +138,19 @@ class Task(ABC):
     def label_loss(
         self, network: nn.Module, prediction: Prediction, batch: Batch, smoothing: float = 0.0
     ) -> Float[Tensor, "*batch"]:
-        """−ln p(y), 0 where there is no target. A network with a likelihood of its own (CRF, CTC) is asked for it."""
+        """−ln p(y), 0 where there is no target.
+
+        A network with a likelihood of its own (CRF, CTC) is asked for it: its `label_loss(batch)`, unless that is None.
+        """
         assert batch.target is not None
+        own = network.label_loss(batch) if hasattr(network, "label_loss") else None  # type: ignore[operator]
+        if own is not None:
+            if smoothing:
+                raise ValueError(
+                    f"label_smoothing={smoothing} is for independent labels, and this {type(network).__name__} has a "
+                    "likelihood of its own: pass label_smoothing=0"
+                )
+            return own
         known = self.labelled(batch, prediction.total.ndim)
         loss = -prediction.log_prob(self.filled(batch.target))
         if smoothing:
@@ -166,6 +186,10 @@ class Task(ABC):
     @abstractmethod
     def likeness(self, columns: Columns) -> Row:
         """How close a model is to the reference, from the columns that `compare` gave."""
+
+    def rejected(self, columns: Columns) -> Columns:
+        """The columns of what is kept or rejected one by one: the elements, or (entities) what they make up."""
+        return columns
 
     @abstractmethod
     def error(self, columns: Columns) -> np.ndarray:

@@ -10,9 +10,10 @@ from solera.tasks.base import Task
 from solera.tasks.classification import Classification
 from solera.tasks.regression import Regression
 from solera.tasks.seq2seq import Seq2Seq
+from solera.tasks.tagging import Tagging
 from solera.tasks.translation import Translation
 
-TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classification, Regression, Seq2Seq, Translation)}
+TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classification, Regression, Seq2Seq, Tagging, Translation)}
 
 
 def register(kind: type[Task]) -> type[Task]:
@@ -28,7 +29,7 @@ def task_named(name: str, settings: dict[str, Any] | None = None) -> Task:
     """The task of this name with these settings."""
     if name not in TASKS:
         raise ValueError(f"there is no task {name!r} among {', '.join(TASKS)}: solera.tasks.register adds yours")
-    return TASKS[name](**(settings or {}))
+    return TASKS[name].of_settings(settings or {})
 
 
 def entry_of(task: Task) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from solera.teachers.committee import committee
 from solera.teachers.ensemble import Ensemble
 from solera.teachers.labels import Labels
 from solera.teachers.one_by_one import OneByOne
+from solera.teachers.taggers import Taggers
 from solera.teachers.transfer_set import TransferSet
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Labels",
     "MeanCodec",
     "OneByOne",
+    "Taggers",
     "Teacher",
     "TopKCodec",
     "TransferSet",

@@ -19,6 +19,7 @@ from solera.data.tokenizers import load_tokenizer
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
 from solera.nn.call import call
+from solera.tasks.mentions import Entity
 from solera.training.card import (
     CARD,
     CONFIG,
@@ -30,6 +31,7 @@ from solera.training.card import (
     model_card,
     require_own_folder,
 )
+from solera.training.entities import Reading, read
 
 if TYPE_CHECKING:
     from solera.training.translated import Translated
@@ -118,6 +120,14 @@ class Student(nn.Module):
         from solera.training.translate import translate
 
         return translate(self, sentences, beams)
+
+    def entities(self, text: str | Sequence[str]) -> list[Entity]:
+        """The entities of a text, or of the tokens of one: text, type, start, end, confidence and uncertainties."""
+        return read(self, text).entities
+
+    def read(self, text: str | Sequence[str]) -> Reading:
+        """A text's words, tags and entities, and how uncertain the student is of the text as a whole."""
+        return read(self, text)
 
     def _check(self, inputs: Any) -> None:
         """Refuses numbers that are not finite, by row, and rows of another width than it was distilled on."""

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import solera.nn.chain
+from solera.data.tag_scheme import exact_span, forbidden_tags
 from solera.nn import CRF, Span
-from solera.nn.tag_scheme import exact_span, forbidden_tags
 
 quick = settings(max_examples=40, deadline=None)
 INFINITE = -math.inf

@@ -15,7 +15,7 @@ from solera.evaluation import Evaluation, verdict
 from solera.evaluation.content import content
 from solera.nn import MLP
 from solera.serving import export
-from solera.serving.export import Graph
+from solera.serving.graph import Graph
 from solera.tasks import Columns, ErrorKind, Figure, Margin, Row, Score, Task, mean_of, register, uncertainties
 from solera.testing import check_task
 

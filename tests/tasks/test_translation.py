@@ -42,7 +42,10 @@ def evaluated(ensemble, members, pairs):  # noqa: F811
     test, strange = pairs.of(torch.arange(20)), [line[::-1] for line in sentences(15, 3)[0]]
     others = type(pairs)(strange, None, pairs.tokenizer)
     models = {"ensemble": ensemble, "single": members[0]}
-    said = {name: {"test": translate(m, test, 2), "strange": translate(m, others, 2)} for name, m in models.items()}
+    said = {
+        name: {"test": translate(m, test, 2, longest=12), "strange": translate(m, others, 2, longest=12)}
+        for name, m in models.items()
+    }
     return said, test, evaluate(said, test, task=Translation(), unfamiliar={"strange": others}, resamples=8)
 
 

@@ -10,8 +10,9 @@ from solera.teachers.adapters.arrays import Predictions
 from solera.teachers.adapters.base import Adapter
 from solera.teachers.adapters.callables import Function
 from solera.teachers.adapters.forecasts import Forecasts
-from solera.teachers.adapters.huggingface import SequenceClassifier
+from solera.teachers.adapters.huggingface import SequenceClassifier, TokenClassifier, adapt_transformer
 from solera.teachers.adapters.onnx import Onnx
+from solera.teachers.adapters.pieces import word_pieces
 from solera.teachers.adapters.sklearn import Estimator, Regressor
 
 __all__ = [
@@ -23,13 +24,16 @@ __all__ = [
     "Predictions",
     "Regressor",
     "SequenceClassifier",
+    "TokenClassifier",
     "adapt",
     "is_model",
+    "word_pieces",
 ]
 
 ACCEPTED = (
-    "a torch module that gives logits, a Hugging Face classifier, a fitted estimator with predict_proba or predict "
-    "(scikit-learn, LightGBM, XGBoost), the path of an .onnx file, or a function of the inputs that gives logits"
+    "a torch module that gives logits, a Hugging Face classifier of sequences or tokens, a fitted estimator with "
+    "predict_proba or predict (scikit-learn, LightGBM, XGBoost), the path of an .onnx file, or a function of the "
+    "inputs that gives logits"
 )
 
 
@@ -60,7 +64,7 @@ def adapt(model: Any) -> nn.Module:
         given = repr(str(model)) if isinstance(model, (str, Path)) else f"a {type(model).__name__}"
         raise TypeError(f"{given} is not a model; a member is {ACCEPTED}{remedy}")
     if _is_transformer(model) and not writes_text(model):
-        return SequenceClassifier(model)
+        return adapt_transformer(model)
     if isinstance(model, nn.Module):
         return model
     if isinstance(model, (str, Path)):

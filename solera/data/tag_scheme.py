@@ -1,6 +1,7 @@
 """What the names of tags allow: BIO (B-X, I-X, O), BIOES and BILOU (E or L ends an entity, S or U is one by itself)."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -27,14 +28,17 @@ class Span(NamedTuple):
     kind: str
 
 
+def split_tag(name: str) -> tuple[str, str]:
+    """B-PER is ("B", "PER"), O is ("O", ""), U-PER is ("S", "PER")."""
+    prefix, _, kind = name.partition("-")
+    if not (name == "O" or (prefix in "BIESLU" and len(prefix) == 1 and kind)):
+        raise ValueError(f"tag {name!r} is neither O nor B, I, E, S, L or U with a type, as in B-PER: rename it")
+    return _ALIASES.get(prefix, prefix), kind
+
+
 def split_tags(names: Sequence[str]) -> list[tuple[str, str]]:
-    """B-PER is ("B", "PER"), O is ("O", "")."""
-    parts = []
-    for name in names:
-        prefix, _, kind = name.partition("-")
-        if not (name == "O" or (prefix in "BIESLU" and len(prefix) == 1 and kind)):
-            raise ValueError(f"tag {name!r} is neither O nor B, I, E, S, L or U with a type, as in B-PER: rename it")
-        parts.append((_ALIASES.get(prefix, prefix), kind))
+    """Prefixes and types of a list of tags that all differ."""
+    parts = [split_tag(name) for name in names]
     if len(set(parts)) < len(parts):
         raise ValueError(f"tags must differ, got {', '.join(names)}: list each once")
     return parts
@@ -82,3 +86,21 @@ def exact_span(names: Sequence[str], counted: Bool[Tensor, "T"], span: Span) -> 
     if following:
         allowed[following[0]] = torch.tensor([part not in (("I", span.kind), ("E", span.kind)) for part in parts])
     return allowed
+
+
+@lru_cache(maxsize=16)
+def _rules(names: tuple[str, ...]) -> tuple[dict[str, int], list[bool], list[list[bool]], list[bool]]:
+    start, transitions, end = forbidden_tags(names)
+    return {name: number for number, name in enumerate(names)}, start.tolist(), transitions.tolist(), end.tolist()
+
+
+def invalid_tag(names: Sequence[str], tags: Sequence[str]) -> int | None:
+    """The place of the first tag that cannot stand where it does; their number if the end comes too early."""
+    numbers, start, transitions, end = _rules(tuple(names))
+    before = None
+    for place, tag in enumerate(tags):
+        number = numbers[tag]
+        if start[number] if before is None else transitions[before][number]:
+            return place
+        before = number
+    return len(tags) if before is not None and end[before] else None
