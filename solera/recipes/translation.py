@@ -35,6 +35,10 @@ FILES = {
 OTHERS = ("newstest2021.refA.de.gz", "wmt_sample10k.tok.de.gz", "tatoeba_test.de-en.tsv.gz")
 
 
+def _first(pairs: Pairs, most: int) -> Pairs:
+    return pairs.of(torch.arange(min(most, pairs.examples)))
+
+
 def permuted(lines: list[str], seed: int) -> list[str]:
     """Every sentence's words in another order."""
     draw, found = generator(seed, "permuted"), []
@@ -147,16 +151,17 @@ class Study:
         """The test set, shifted ones with references, and unfamiliar sources."""
         recipe, folder = self.recipe, Path(self.recipe.data) / FOLDER
         test, most = self.pairs("test"), self.recipe.others
-        test = test.of(torch.arange(min(recipe.test or test.examples, test.examples)))
+        test = _first(test, recipe.test or test.examples)
 
         def sources(lines: list[str]) -> Pairs:
             spoken = [line.replace("&apos;", "'").replace("&quot;", '"') for line in lines if line.strip()]
             return Pairs(spoken[:most], None, self.tokenizer, tokens=recipe.tokens)
 
-        tatoeba = [line.split("\t") for line in read_lines(folder / OTHERS[2])][:: 17_565 // most][:most]
+        tatoeba = [line.split("\t") for line in read_lines(folder / OTHERS[2])]
+        tatoeba = tatoeba[:: max(1, len(tatoeba) // most)][:most]  # sorted by length, so from all over it
         return {
             "test": test,
-            "mscoco": self.pairs("mscoco").of(torch.arange(min(most, 461))),
+            "mscoco": _first(self.pairs("mscoco"), most),
             "Tatoeba": Pairs([a for a, _ in tatoeba], [b for _, b in tatoeba], self.tokenizer, tokens=recipe.tokens),
             "permuted": sources(permuted(test.source, recipe.seed)),
             "French": sources(read_lines(self._path("test", "fr"))),

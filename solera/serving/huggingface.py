@@ -152,8 +152,8 @@ def export_huggingface(student: Student, folder: str | Path, tokenizer: Any = No
 
     Its logits have the student's mean as their softmax and, of a Dirichlet student, ln α₀ as their logsumexp; they are
     compared with the student before the folder takes its name. One that writes text (a Translator, a seq2seq or causal
-    transformer) becomes a model whose `generate` decodes by its mean: see `solera.serving.writers`. `pipeline(task, model=folder)`, with
-    trust_remote_code=True where the student was fitted.
+    transformer) becomes a model whose `generate` decodes by its mean: see `solera.serving.writers`.
+    `pipeline(task, model=folder)`, with trust_remote_code=True where the student was fitted.
     """
     folder = Path(folder)
     _require_ours(folder)
