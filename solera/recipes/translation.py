@@ -158,7 +158,7 @@ class Study:
             return Pairs(spoken[:most], None, self.tokenizer, tokens=recipe.tokens)
 
         tatoeba = [line.split("\t") for line in read_lines(folder / OTHERS[2])]
-        tatoeba = tatoeba[:: max(1, len(tatoeba) // most)][:most]  # sorted by length, so from all over it
+        tatoeba = tatoeba[:: max(1, len(tatoeba) // most)][:most]  # in alphabetical order, so from all over it
         return {
             "test": test,
             "mscoco": _first(self.pairs("mscoco"), most),

@@ -11,6 +11,7 @@ from solera.core.disk import write_bytes
 from solera.data.tokenizers import END, PAD, START
 from solera.distributions.categorical import Categorical
 from solera.nn import Translator
+from solera.training.card import CONFIG
 from solera.training.student import Student
 
 AttentionWeights = dict[str, Tensor]
@@ -108,6 +109,16 @@ def writes(student: Student) -> bool:
     """Whether it is one of these."""
     network: Any = student.model
     return isinstance(network, Translator) or (hasattr(network, "can_generate") and network.can_generate())
+
+
+def writer_of(source: Student | str | Path) -> Student | None:
+    """The student, or the one in this folder, if it writes text and has its tokenizer; else None."""
+    if not isinstance(source, Student):
+        config = Path(source) / CONFIG
+        if not config.is_file() or json.loads(config.read_bytes()).get("tokenizer") is None:
+            return None
+        source = Student.load(source)
+    return source if source.tokenizer is not None and writes(source) else None
 
 
 def export_writer(student: Student, folder: str | Path) -> Path:
