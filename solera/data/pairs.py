@@ -1,6 +1,5 @@
 """Pairs of texts: what is read and what is to be written, as sequences of tokens."""
 
-import copy
 import gzip
 import hashlib
 from collections.abc import Sequence
@@ -47,6 +46,8 @@ class Pairs(Sequences):
     Hugging Face's models know. The target, also in `written`, is every token of the sentence and its end.
     """
 
+    causal: bool = False  # the source is the beginning of the target's own sequence
+
     def __init__(
         self,
         source: Any,
@@ -59,19 +60,19 @@ class Pairs(Sequences):
         index: Tensor | None = None,
     ) -> None:
         self.source = read_lines(source)
-        self.text = None if target is None else read_lines(target)
+        self.target_text = None if target is None else read_lines(target)
         _require_text(self.source, "source")
-        if self.text is not None:
-            if len(self.text) != len(self.source):
+        if self.target_text is not None:
+            if len(self.target_text) != len(self.source):
                 raise ValueError(
-                    f"there are {len(self.source)} source lines and {len(self.text)} target lines: line n of one must "
+                    f"there are {len(self.source)} source lines and {len(self.target_text)} target lines: line n of one must "
                     "translate line n of the other"
                 )
-            _require_text(self.text, "target")
+            _require_text(self.target_text, "target")
         if tokenizer is None:
-            tokenizer = train_bpe([*self.source, *(self.text or [])], vocabulary)
+            tokenizer = train_bpe([*self.source, *(self.target_text or [])], vocabulary)
         self.tokenizer: Tokenizer = as_tokenizer(tokenizer, start)
-        written = None if self.text is None else self.tokenizer.targets(self.text)
+        written = None if self.target_text is None else self.tokenizer.targets(self.target_text)
         self._fill(self.tokenizer.sources(self.source), written, tokens, index)
 
     def _fill(self, sources: list[Any], targets: list[Any] | None, tokens: int, index: Tensor | None) -> None:
@@ -89,10 +90,19 @@ class Pairs(Sequences):
 
     def _laid_out(self, sources: list[Any], targets: list[Any] | None) -> tuple[dict[str, Any], list[Any] | None]:
         """Inputs by name and, where there are any, the targets."""
-        inputs = {"input_ids": sources, "attention_mask": [[1] * len(s) for s in sources]}
-        if targets is not None:
-            inputs["decoder_input_ids"] = [[self.tokenizer.start, *target[:-1]] for target in targets]
-        return inputs, targets
+        inputs = {"input_ids": sources, "attention_mask": [[1] * len(source) for source in sources]}
+        if targets is None:
+            return inputs, None
+        prefixes = [[self.tokenizer.start, *target[:-1]] for target in targets]
+        if not self.causal:
+            return {**inputs, "decoder_input_ids": prefixes}, targets
+        whole = [[*source, *prefix] for source, prefix in zip(sources, prefixes, strict=True)]
+        wanted = [[*[UNLABELLED] * len(source), *target] for source, target in zip(sources, targets, strict=True)]
+        return {"input_ids": whole, "attention_mask": [[1] * len(row) for row in whole]}, wanted
+
+    def _targets(self, chosen: list[int], mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        target, weight = super()._targets(chosen, mask)
+        return target, weight if target is None or weight is None else weight * (target != UNLABELLED)
 
     @property
     def vocabulary(self) -> str:
@@ -107,7 +117,7 @@ class Pairs(Sequences):
         """Some of the pairs, which keep their index."""
         chosen = rows.tolist()
         targets = None if self.written is None else [self.written[i] for i in chosen]
-        text = None if self.text is None else [self.text[i] for i in chosen]
+        text = None if self.target_text is None else [self.target_text[i] for i in chosen]
         return self._with([self.source[i] for i in chosen], text, [self._sources[i] for i in chosen], targets, rows)
 
     def with_targets(self, targets: Sequence[Sequence[int]]) -> "Pairs":
@@ -121,11 +131,18 @@ class Pairs(Sequences):
         """The sources alone."""
         return self._with(self.source, None, self._sources, None, None)
 
+    def text(self, example: int) -> Sequence[str]:
+        """The words of the pair of this index."""
+        row = int((self.index == example).nonzero()[0])
+        wanted = [] if self.target_text is None else ["→", *self.target_text[row].split()]
+        return [*self.source[row].split(), *wanted]
+
     def _with(
         self, source: list[str], text: list[str] | None, sources: list[Any], targets: list[Any] | None, rows: Any
     ) -> "Pairs":
-        other = copy.copy(self)
-        other.source, other.text = source, text
+        other = Pairs.__new__(Pairs)
+        other.tokenizer, other.causal = self.tokenizer, self.causal
+        other.source, other.target_text = source, text
         other._fill(sources, targets, self.tokens, self.index if rows is None else self.index[rows])
         return other
 
@@ -137,14 +154,4 @@ class CausalPairs(Pairs):
     have weight 0: nothing is learned, remembered or measured of them.
     """
 
-    def _laid_out(self, sources: list[Any], targets: list[Any] | None) -> tuple[dict[str, Any], list[Any] | None]:
-        if targets is None:
-            return super()._laid_out(sources, None)
-        both = list(zip(sources, targets, strict=True))
-        whole = [[*source, self.tokenizer.start, *target[:-1]] for source, target in both]
-        wanted = [[*[UNLABELLED] * len(source), *target] for source, target in both]
-        return {"input_ids": whole, "attention_mask": [[1] * len(row) for row in whole]}, wanted
-
-    def _targets(self, chosen: list[int], mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        target, weight = super()._targets(chosen, mask)
-        return target, weight if target is None or weight is None else weight * (target != UNLABELLED)
+    causal = True

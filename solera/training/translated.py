@@ -72,8 +72,8 @@ class TranslatedPairs(Pairs):
     ) -> "TranslatedPairs":
         """The pairs with what was written as their targets."""
         found = cls.__new__(cls)
-        found.__dict__ |= pairs.with_targets(written).__dict__
-        found.wanted, found.log_probs, found.fingerprints = pairs.text, log_probs, fingerprints
+        found.__dict__ |= pairs.with_targets(written).__dict__  # with `causal`, whatever class the pairs were of
+        found.wanted, found.log_probs, found.fingerprints = pairs.target_text, log_probs, fingerprints
         found.measures, found.token_measures = measures, token_measures
         found._place = {int(number): row for row, number in enumerate(found.index)}
         return found
@@ -85,7 +85,7 @@ class TranslatedPairs(Pairs):
         raise AttributeError(f"{type(self).__name__} has no {name!r}; its measures are {', '.join(measures)}")
 
     def __getitem__(self, row: int) -> Translated:
-        assert self.text is not None
+        assert self.target_text is not None
         assert self.written is not None
         ids = list(self.written[row])
         each = {name: values[row].tolist() for name, values in self.token_measures.items()}
@@ -99,7 +99,7 @@ class TranslatedPairs(Pairs):
         pieces = [self.tokenizer.piece(ids, place) for place in range(len(ids))]
         return Translated(
             self.source[row],
-            self.text[row],
+            self.target_text[row],
             float(self.log_probs[row]),
             **main,
             tokens=[piece(text, [place]) for place, text in enumerate(pieces)],
@@ -118,10 +118,10 @@ class TranslatedPairs(Pairs):
 
     def __call__(self, batch: Batch) -> Decoded:
         """What was written for these examples."""
-        assert self.text is not None
+        assert self.target_text is not None
         rows = torch.tensor([self._place[int(number)] for number in batch.index])
         return Decoded(
-            [self.text[row] for row in rows],
+            [self.target_text[row] for row in rows],
             None if self.wanted is None else [self.wanted[row] for row in rows],
             {name: values[rows] for name, values in self.measures.items()},
             self.log_probs[rows],

@@ -97,7 +97,7 @@ def test_words_have_their_tokens(tokenizer):
 def test_some_of_the_pairs_and_other_targets(tokenizer):
     pairs = Pairs(GERMAN, ENGLISH, tokenizer)
     some = pairs.of(torch.tensor([3, 1]))
-    assert some.text == [ENGLISH[3], ENGLISH[1]]
+    assert some.target_text == [ENGLISH[3], ENGLISH[1]]
     assert some.index.tolist() == [3, 1]
     assert torch.equal(some.take([0]).target, pairs.take([3]).target)
     other = some.with_targets([[5, 6, tokenizer.end], [7, tokenizer.end]])

@@ -53,13 +53,15 @@ def test_sentences_are_measured_by_what_was_written(evaluated, tmp_path):
     said, test, found = evaluated
     for name in said:
         row, wrote = found.rows[name], said[name]["test"]
-        assert 100 * row["BLEU"] == pytest.approx(sacrebleu.corpus_bleu(wrote.text, [test.text]).score, abs=1e-9)
+        assert 100 * row["BLEU"] == pytest.approx(
+            sacrebleu.corpus_bleu(wrote.target_text, [test.target_text]).score, abs=1e-9
+        )
         score = torch.cat([wrote.score_total, said[name]["strange"].score_total])
         expected = metrics.auroc(score, np.repeat([0, 1], [20, 15]))
         assert row["OOD strange score_total"] == pytest.approx(expected, abs=1e-12)
     assert "OOD strange rmi" in found.rows["ensemble"]
     assert found.rows["single"]["OOD strange knowledge"] is None
-    error = 1 - text.sentence_bleu(text.bleu_statistics(said["ensemble"]["test"].text, test.text))
+    error = 1 - text.sentence_bleu(text.bleu_statistics(said["ensemble"]["test"].target_text, test.target_text))
     expected = metrics.retention_ratio(said["ensemble"]["test"].total, error)
     assert found.rows["ensemble"]["PRR"] == pytest.approx(expected, abs=1e-12)
     again = Evaluation.load(found.save(tmp_path))

@@ -89,7 +89,7 @@ def test_the_measures_are_those_of_the_forced_hypothesis(ensemble, pairs, own):
         torch.testing.assert_close(own.measures[name][:8].float(), getattr(forced, name), rtol=1e-4, atol=2e-6)
     torch.testing.assert_close(own.log_probs[:8].float(), forced.log_prob, rtol=1e-4, atol=1e-4)
     whole = own[0]
-    assert whole.text == own.text[0] == pairs.tokenizer.decode(own.written[0])
+    assert whole.text == own.target_text[0] == pairs.tokenizer.decode(own.written[0])
     assert whole.total == pytest.approx(float(forced.total[0]), rel=1e-4)
     assert [token.knowledge for token in whole.tokens] == pytest.approx(
         forced.token_knowledge[0][: len(own.written[0])].tolist(), abs=2e-6
@@ -100,7 +100,7 @@ def test_the_measures_are_those_of_the_forced_hypothesis(ensemble, pairs, own):
 def test_over_beams_weighs_the_list_by_its_probabilities(ensemble, pairs):
     some = pairs.of(torch.arange(4))
     one, many = (translate(ensemble, some, 3, over=over, longest=8) for over in ("best", "beams"))
-    assert one.text == many.text
+    assert one.target_text == many.target_text
     assert not torch.allclose(one.total, many.total)
     single = translate(ensemble, some, 1, over="beams", longest=8)
     torch.testing.assert_close(single.total, translate(ensemble, some, 1, longest=8).total)
@@ -161,7 +161,7 @@ def test_from_an_ensemble_to_a_student_that_translates(ensemble, pairs, own, tok
     assert said[0].tokens[0].total > 0
     student.save(tmp_path / "student")
     assert Student.load(tmp_path / "student").translate(["ein Hund läuft", "", "😀"], beams=2) == said
-    other = Pairs(own.source, own.text, train_bpe(own.source, 265))
+    other = Pairs(own.source, own.target_text, train_bpe(own.source, 265))
     with pytest.raises(MismatchError, match="tokenizer"):
         distill(kept, network, other, ProxyDirichlet())
     with pytest.raises(MismatchError, match="tokenizer"):
@@ -246,7 +246,7 @@ def test_models_of_hugging_face_teach_and_learn_as_they_are(kind):
         end = found.index(2) + 1 if 2 in found else len(found)
         assert alone.written[row] == found[:end], (kind, row)
     student = distill(ensemble, huggingface(kind), said, ProxyDirichlet(), Training(epochs=1), task=Seq2Seq())
-    (one,) = translate(student, layout(["ab"], None, Letters()), 2, longest=4).text
+    (one,) = translate(student, layout(["ab"], None, Letters()), 2, longest=4).target_text
     assert isinstance(one, str)
 
 
