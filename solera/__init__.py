@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from solera.data import Batch, Batches, Sequences
+    from solera.data import Batch, Batches, Pairs, Sequences
     from solera.ensembles import DropoutEnsemble, train_bags, train_ensemble, train_folds, train_snapshots
     from solera.evaluation import evaluate, report
     from solera.methods import (
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
         ProxyDirichlet,
     )
     from solera.teachers import Ensemble, Labels, TransferSet, capture, committee
-    from solera.training import Distiller, Student, Training, distill, fit
+    from solera.training import Distiller, Student, Training, distill, fit, translate
 
 # Loaded on first use, so that `solera --help` need not wait for torch.
 _HOMES = {
-    "data": ("Batch", "Batches", "Sequences"),
+    "data": ("Batch", "Batches", "Pairs", "Sequences"),
     "ensembles": ("DropoutEnsemble", "train_bags", "train_ensemble", "train_folds", "train_snapshots"),
     "evaluation": ("evaluate", "report"),
     "methods": (
@@ -38,7 +38,7 @@ _HOMES = {
         "ProxyDirichlet",
     ),
     "teachers": ("Ensemble", "Labels", "TransferSet", "capture", "committee"),
-    "training": ("Distiller", "Student", "Training", "distill", "fit"),
+    "training": ("Distiller", "Student", "Training", "distill", "fit", "translate"),
 }
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "Labels",
     "LatentBE",
     "NormalWishart",
+    "Pairs",
     "PriorNetwork",
     "ProxyDirichlet",
     "Sequences",
@@ -71,6 +72,7 @@ __all__ = [
     "train_ensemble",
     "train_folds",
     "train_snapshots",
+    "translate",
 ]
 
 

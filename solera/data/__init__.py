@@ -9,9 +9,11 @@ from solera.data.conll import Sentence, load_conll, save_conll
 from solera.data.loaders import Loader, Read, read_pair
 from solera.data.memory import Batches
 from solera.data.names import Names, class_names, class_numbers
+from solera.data.pairs import CausalPairs, Pairs
 from solera.data.sequences import Sequences
 from solera.data.tag_scheme import Span
 from solera.data.tags import Tags
+from solera.data.tokenizers import Tokenizer, as_tokenizer, train_bpe
 from solera.data.views import Augment, Augmented, Views
 
 __all__ = [
@@ -20,20 +22,24 @@ __all__ = [
     "Augmented",
     "Batch",
     "Batches",
+    "CausalPairs",
     "Loader",
     "ManyBatches",
     "Names",
+    "Pairs",
     "Read",
     "Sentence",
     "Sequences",
     "Shuffling",
     "Span",
     "Tags",
+    "Tokenizer",
     "View",
     "Views",
     "as_array",
     "as_batches",
     "as_inputs",
+    "as_tokenizer",
     "chunked",
     "class_names",
     "class_numbers",
@@ -47,4 +53,5 @@ __all__ = [
     "save_conll",
     "shuffling",
     "tensors_in",
+    "train_bpe",
 ]

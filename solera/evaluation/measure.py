@@ -13,15 +13,15 @@ Sets = dict[str, Columns]  # "test", and every unfamiliar or shifted set
 
 
 def measure(own: Sets, reference: Sets | None, task: Task, labelled: Collection[str] = ("test",)) -> Row:
-    """Scores on the test set, AUROC by total and knowledge on unfamiliar sets, and the correlation of knowledge, set by
-    set: over all sets together it would only say that unfamiliar inputs have more of it.
+    """Scores on the test set, AUROC on unfamiliar sets by what the task `detects` by (total, knowledge), and the
+    correlation of knowledge, set by set: over all sets together it would only say that unfamiliar inputs have more.
 
     Other labelled sets have the scores that matter under a shift, named `accuracy on NAME`.
     """
     row = task.scores(own["test"])
     for name in own:
         if name != "test":
-            row |= {f"OOD {name} {key}": detection(own["test"], own[name], key) for key in ("total", "knowledge")}
+            row |= {f"OOD {name} {key}": detection(own["test"], own[name], key) for key in task.detects}
             if name in labelled:
                 there = task.scores(own[name])
                 row |= {f"{key} on {name}": there[key] for key in task.shifted}

@@ -197,8 +197,9 @@ def _facts(batch: Batch, task: Task, shape: torch.Size) -> dict[str, Tensor]:
     found = {"example": batch.index.reshape(-1, *rest).expand(shape)}
     if rest:
         found["token"] = torch.arange(shape[1]).reshape(1, -1, *rest[1:]).expand(shape)
-    if batch.target is not None:
-        found["target"] = batch.target
+    target = task.element_target(batch)
+    if target is not None:
+        found["target"] = target
     weight = task.weight(batch, shape)
     return found if weight is None else {**found, "weight": weight}
 

@@ -83,6 +83,14 @@ def adaptive_ece(confidence: Values, correct: Values, bins: int, weight: Values 
     return float(gaps @ sizes / len(certain))
 
 
+def pooled_ece(confidence: Values, correct: Values, bins: int = 10) -> float:
+    """The unweighted mean of |acc − conf| over equal-count bins of all these pairs, whatever their shape."""
+    check_bins(bins)
+    certain, right = np.asarray(confidence, dtype=np.float64).reshape(-1), np.asarray(correct).reshape(-1)
+    gaps, _ = equal_count_gaps(certain, right, bins)
+    return float(gaps.mean())
+
+
 def top_k_ece(probs: Values, y: Values, k: int, bins: int = 10, weight: Values | None = None) -> float:
     """ECE-k (`structured`): the unweighted mean of |acc − conf| over equal-count bins of all (token, rank ≤ k) pairs.
 
@@ -103,5 +111,4 @@ def top_k_ece(probs: Values, y: Values, k: int, bins: int = 10, weight: Values |
         rank.append(((rows > of_label) | ((rows == of_label) & before)).sum(-1))
     confidence = np.concatenate(top).astype(np.float64)
     correct = np.concatenate(rank)[:, None] == np.arange(k)
-    gaps, _ = equal_count_gaps(confidence.reshape(-1), correct.reshape(-1), bins)
-    return float(gaps.mean())
+    return pooled_ece(confidence, correct, bins)

@@ -10,6 +10,7 @@ from solera.nn.mlp import MLP
 from solera.nn.resnet import ResNet
 from solera.nn.standardize import Standardize
 from solera.nn.tagger import Tagger
+from solera.nn.transformer import EncoderDecoder, Translator
 from solera.nn.units import Units
 from solera.nn.vgg import VGG
 from solera.nn.wide_resnet import WideResNet
@@ -20,12 +21,14 @@ __all__ = [
     "MLP",
     "VGG",
     "ConvNet",
+    "EncoderDecoder",
     "Heads",
     "ResNet",
     "Span",
     "Standardize",
     "Subnetworks",
     "Tagger",
+    "Translator",
     "Units",
     "WideResNet",
     "WordFeatures",

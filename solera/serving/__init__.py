@@ -6,6 +6,7 @@ from solera.serving.huggingface import export_huggingface
 from solera.serving.quantize import Quantized, quantize
 from solera.serving.serve import serve
 from solera.serving.settings import Settings
+from solera.serving.steps import Steps, export_steps
 from solera.serving.trace import random_inputs
 
 __all__ = [
@@ -13,8 +14,10 @@ __all__ = [
     "Graph",
     "Quantized",
     "Settings",
+    "Steps",
     "export",
     "export_huggingface",
+    "export_steps",
     "quantize",
     "random_inputs",
     "serve",

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ def problem(refused: RefusedError) -> Response:
     return JSONResponse(content, refused.status, refused.headers)
 
 
-def _handlers(app: FastAPI) -> None:
+def add_handlers(app: FastAPI) -> None:
     """Every refusal is a Problem."""
 
     @app.exception_handler(RefusedError)
@@ -92,7 +92,7 @@ def _handlers(app: FastAPI) -> None:
         return problem(RefusedError(500, "service", "this is a fault of the service, not of the request: see its log"))
 
 
-def _assets(app: FastAPI) -> None:
+def add_pages(app: FastAPI, pages: Mapping[str, str] = PAGES) -> None:
     """The pages, from files read once; nothing in them comes from elsewhere."""
     files = {path.name: (path.read_bytes(), TYPES[path.suffix]) for path in ASSETS.iterdir() if path.suffix in TYPES}
 
@@ -103,10 +103,10 @@ def _assets(app: FastAPI) -> None:
         async def given() -> Response:
             return Response(content, media_type=kind, headers=SAFE)
 
-    for url, name in PAGES.items():
+    for url, name in pages.items():
         page(url, name)
     for name in files:
-        if name not in PAGES.values():
+        if name not in pages.values():
             page(f"/assets/{name}", name)
 
 
@@ -121,8 +121,8 @@ def make_app(served: Served, settings: Settings) -> FastAPI:
         redoc_url=None,
         lifespan=service.lifespan,
     )
-    _handlers(app)
-    _assets(app)
+    add_handlers(app)
+    add_pages(app)
     problems: dict[int | str, dict[str, Any]] = {
         status: {"model": Problem, "description": text} for status, text in REASONS.items()
     }

@@ -21,6 +21,7 @@ from solera.core.disk import write_bytes
 from solera.distributions.base import Prediction
 from solera.distributions.categorical import Categorical
 from solera.distributions.dirichlet import Dirichlet
+from solera.serving.writers import export_writer, writes
 from solera.teachers.adapters.huggingface import Classifier
 from solera.training.student import Student
 
@@ -150,11 +151,14 @@ def export_huggingface(student: Student, folder: str | Path, tokenizer: Any = No
     """Writes a transformer student, with its tokenizer, as a folder that `transformers.pipeline` loads.
 
     Its logits have the student's mean as their softmax and, of a Dirichlet student, ln α₀ as their logsumexp; they are
-    compared with the student before the folder takes its name. `pipeline(task, model=folder)`, with
-    trust_remote_code=True where the student was fitted.
+    compared with the student before the folder takes its name. One that writes text (a Translator, a seq2seq or causal
+    transformer) becomes a model whose `generate` decodes by its mean: see `solera.serving.writers`.
+    `pipeline(task, model=folder)`, with trust_remote_code=True where the student was fitted.
     """
     folder = Path(folder)
     _require_ours(folder)
+    if writes(student):
+        return export_writer(student, folder)
     network, kind = _transformer(student)
     meaning = _meaning(student)
     remote = meaning != IDENTITY

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from solera.serving.settings import Settings
+from solera.serving.writers import writer_of
 from solera.training.student import Student
 
 log = logging.getLogger("solera.serving")
@@ -78,6 +79,7 @@ def serve(student: Student | str | Path, settings: Settings = Settings()) -> Non
         import uvicorn
 
         from solera.serving.app import make_app
+        from solera.serving.translating import make_translating_app
     except ImportError as error:
         raise ImportError(f"the service needs fastapi and uvicorn ({error}): pip install 'solera[serve]'") from error
     from solera.serving.served import read_student
@@ -85,9 +87,18 @@ def serve(student: Student | str | Path, settings: Settings = Settings()) -> Non
     listener = _listening(settings)
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    served = read_student(student, settings.threads)
+    writer = writer_of(student)
+    if writer is not None:
+        app, method, fingerprint = (
+            make_translating_app(writer, settings),
+            type(writer.method).__name__,
+            writer.fingerprint,
+        )
+    else:
+        served = read_student(student, settings.threads)
+        app, method, fingerprint = make_app(served, settings), served.method, served.fingerprint
     config = uvicorn.Config(
-        make_app(served, settings),
+        app,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -100,8 +111,8 @@ def serve(student: Student | str | Path, settings: Settings = Settings()) -> Non
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            log.info("ready", extra={"fields": {"url": url, "fingerprint": served.fingerprint}})
-            print(f"{served.method} student {served.fingerprint} at {url}, its API at {url}/docs; Ctrl-C ends it")
+            log.info("ready", extra={"fields": {"url": url, "fingerprint": fingerprint}})
+            print(f"{method} student {fingerprint} at {url}, its API at {url}/docs; Ctrl-C ends it")
             sys.stdout.flush()
 
     with _logging(), _stopped_kindly():

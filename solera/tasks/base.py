@@ -80,6 +80,7 @@ class Task(ABC):
     margins: ClassVar[tuple[Margin, ...]]  # what the verdict judges
     shifted: ClassVar[tuple[str, ...]]  # the scores that other labelled sets get, too
     beside: ClassVar[tuple[str, ...]]  # the columns that `compare` gives
+    detects: ClassVar[tuple[str, ...]] = ("total", "knowledge")  # the columns by which unfamiliar sets are told
     errors: ClassVar[ErrorKind]
     doubts: ClassVar[tuple[str, ...]] = ()  # columns that `rejected` has beside uncertainties, to reject by
     question: ClassVar[str]  # that the figures answer
@@ -131,6 +132,10 @@ class Task(ABC):
             return None
         weight = batch.weight.cpu().double()
         return weight.reshape(*weight.shape, *[1] * (len(shape) - weight.ndim)).expand(*shape)
+
+    def element_target(self, batch: Batch) -> Shaped[Tensor, "..."] | None:
+        """The targets as an evaluation keeps them, one for each element; None: there are none."""
+        return batch.target
 
     def label_loss(
         self, network: nn.Module, prediction: Prediction, batch: Batch, smoothing: float = 0.0

@@ -9,9 +9,11 @@ from torch import Tensor
 from solera.tasks.base import Task
 from solera.tasks.classification import Classification
 from solera.tasks.regression import Regression
+from solera.tasks.seq2seq import Seq2Seq
 from solera.tasks.tagging import Tagging
+from solera.tasks.translation import Translation
 
-TASKS: dict[str, type[Task]] = {"classification": Classification, "regression": Regression, "tagging": Tagging}
+TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classification, Regression, Seq2Seq, Tagging, Translation)}
 
 
 def register(kind: type[Task]) -> type[Task]:

@@ -6,6 +6,7 @@ from solera.teachers.codecs import DenseCodec, MeanCodec, TopKCodec
 from solera.teachers.committee import committee
 from solera.teachers.ensemble import Ensemble
 from solera.teachers.labels import Labels
+from solera.teachers.one_by_one import OneByOne
 from solera.teachers.taggers import Taggers
 from solera.teachers.transfer_set import TransferSet
 
@@ -14,6 +15,7 @@ __all__ = [
     "Ensemble",
     "Labels",
     "MeanCodec",
+    "OneByOne",
     "Taggers",
     "Teacher",
     "TopKCodec",

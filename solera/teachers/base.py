@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from solera.core.disk import fingerprint
+from solera.core.errors import MismatchError
 from solera.data import Batch, tensors_in
 from solera.distributions.base import Targets
 
@@ -38,6 +39,16 @@ class Teacher(Protocol):
     def check(self, batch: Batch) -> None:
         """Raises if this teacher cannot answer for these very inputs."""
         ...
+
+
+def require_vocabulary(teacher: Teacher, batches: Any) -> None:
+    """Refuses a memory of tokens that another tokenizer made, where both tell whose they are."""
+    kept, own = getattr(teacher, "vocabulary", None), getattr(batches, "vocabulary", None)
+    if None not in (kept, own) and kept != own:
+        raise MismatchError(
+            f"these predictions are of the tokens of tokenizer {kept}, the data have tokenizer {own}: pass pairs made "
+            "with the tokenizer of the capture, or capture again"
+        )
 
 
 def _masks(batch: Batch, tensors: list[Tensor]) -> list[Tensor | None]:

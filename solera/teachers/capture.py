@@ -200,6 +200,7 @@ def capture(
     path, codec = Path(path), codec_named(codec) if isinstance(codec, str) else codec
     batches = data if isinstance(data, Iterator) else as_batches(data, read=None if task is None else task.batch)
     asked = {"codec": settings_of(codec), "members": teacher.fingerprints, "labels": _names(teacher, labels)}
+    asked["vocabulary"] = getattr(batches, "vocabulary", None)
     rank, world = rank_and_world()
     opened(path, asked)  # refuses, if it must, before anybody waits
     if rank:

@@ -46,6 +46,11 @@ def _read(file: Path, asked: Manifest) -> Manifest:
         raise MismatchError(
             f"{path} was begun with labels {found['labels']}, not {asked['labels']}: choose another folder"
         )
+    if found.get("vocabulary") != asked.get("vocabulary"):
+        raise MismatchError(
+            f"{path} was begun with the tokens of tokenizer {found.get('vocabulary')}, not of "
+            f"{asked.get('vocabulary')}: choose another folder"
+        )
     require_same_members(path, found["members"], asked["members"])
     kept = {key: value for key, value in found.items() if key not in ("kind", "version")}
     return {**kept, "labels": asked["labels"], "complete": False}

@@ -82,6 +82,11 @@ class TransferSet:
         """The names of the classes (or targets), if the ensemble had any."""
         return self.manifest["labels"]
 
+    @property
+    def vocabulary(self) -> str | None:
+        """The fingerprint of the tokenizer that made the tokens, if there was one."""
+        return self.manifest.get("vocabulary")
+
     def __len__(self) -> int:
         return len(self._ids)
 

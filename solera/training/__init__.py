@@ -5,5 +5,6 @@ from solera.training.distiller import Distiller
 from solera.training.fit import fit
 from solera.training.settings import Training
 from solera.training.student import Student
+from solera.training.translate import translate
 
-__all__ = ["Distiller", "Student", "Training", "distill", "fit"]
+__all__ = ["Distiller", "Student", "Training", "distill", "fit", "translate"]

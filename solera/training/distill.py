@@ -15,7 +15,7 @@ from solera.methods.base import Method, require_family
 from solera.nn.call import call
 from solera.perturbations import Perturbation
 from solera.tasks import Task, task_of, task_of_family
-from solera.teachers.base import Teacher
+from solera.teachers.base import Teacher, require_vocabulary
 from solera.training.card import Notes, Preprocessing
 from solera.training.fit import first_of
 from solera.training.lesson import Lesson, likeness
@@ -109,6 +109,7 @@ def distill(
         getattr(teacher, "labels", None) or getattr(batches, "names", None),
         Preprocessing.of(first.inputs, sequences=first.masks is not None),
         Notes(teachers=teacher.fingerprints, fit={**facts, **size}),
+        getattr(batches, "tokenizer", None),
     )
 
 
@@ -151,6 +152,7 @@ def started(method: Method, model: nn.Module, members: int, start: Student | str
 def batches_for(teacher: Teacher, data: Any, task: Task | None) -> ManyBatches:
     """The data as batches, their classes numbered as the teacher numbers them, where both have names."""
     batches = as_batches(data, read=None if task is None else task.batch)
+    require_vocabulary(teacher, batches)
     names = getattr(teacher, "labels", None)
     return batches.renumbered(names) if names and isinstance(batches, Batches) else batches
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
@@ -14,7 +14,8 @@ import solera.methods
 import solera.nn
 from solera.core.checks import require_finite, require_finite_weights
 from solera.core.disk import fingerprint, read_manifest, require_checksum, tensor_bytes, write_bytes, write_manifest
-from solera.data import as_inputs, map_tensors, tensors_in
+from solera.data import Tokenizer, as_inputs, map_tensors, tensors_in
+from solera.data.tokenizers import load_tokenizer
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
 from solera.nn.call import call
@@ -31,6 +32,9 @@ from solera.training.card import (
     require_own_folder,
 )
 from solera.training.entities import Reading, read
+
+if TYPE_CHECKING:
+    from solera.training.translated import Translated
 
 
 def outputs_of(prediction: Prediction) -> tuple[str, ...]:
@@ -63,8 +67,9 @@ def _described(model: nn.Module, method: Method) -> dict[str, Any]:
 class Student(nn.Module):
     """A plain network with its method; `predict` gives mean, total and, for most methods, data and knowledge.
 
-    Labels name the classes (or targets). `preprocessing` says what goes in, `notes` where it came from: both are for
-    the folder that `save` writes, and for whoever gets it.
+    Labels name the classes (or targets), a tokenizer makes text of tokens and back.
+    `preprocessing` says what goes in, `notes` where it came from: both are for the folder that `save` writes,
+    and for whoever gets it.
     """
 
     def __init__(
@@ -74,9 +79,10 @@ class Student(nn.Module):
         labels: list[str] | None = None,
         preprocessing: Preprocessing | None = None,
         notes: Notes | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         super().__init__()
-        self.model, self.method, self.labels = model, method, labels
+        self.model, self.method, self.labels, self.tokenizer = model, method, labels, tokenizer
         self.preprocessing = Preprocessing.of_network(model) if preprocessing is None else preprocessing
         self.notes = notes or Notes()
 
@@ -105,6 +111,15 @@ class Student(nn.Module):
         if not outputs:
             raise ValueError("there is nothing to predict: inputs are empty")
         return self.method.predict(torch.cat(outputs))
+
+    def translate(self, sentences: Sequence[str] | str | Path, beams: int = 5) -> "list[Translated]":
+        """What it writes for each sentence, by beam search, with the uncertainty of every token and of the whole.
+
+        `solera.translate` has more settings.
+        """
+        from solera.training.translate import translate
+
+        return translate(self, sentences, beams)
 
     def entities(self, text: str | Sequence[str]) -> list[Entity]:
         """The entities of a text, or of the tokens of one: text, type, start, end, confidence and uncertainties."""
@@ -149,6 +164,7 @@ class Student(nn.Module):
             "method": {"name": type(self.method).__name__, "settings": asdict(self.method)},
             "network": _described(self.model, self.method),
             "labels": self.labels,
+            "tokenizer": None if self.tokenizer is None else self.tokenizer.save(path),
             "family": getattr(self.method, "family", "categorical"),
             "outputs": self._outputs,
             "preprocessing": self.preprocessing.entry(self.labels),
@@ -200,4 +216,7 @@ class Student(nn.Module):
         kind = getattr(solera.methods, method["name"])
         given, notes = config.get("preprocessing"), config.get("notes", {})
         preprocessing = None if given is None else Preprocessing.read(given)
-        return cls(model, kind(**method["settings"]), config["labels"], preprocessing, Notes(**notes)).eval()
+        entry = config.get("tokenizer")
+        tokenizer = None if entry is None else load_tokenizer(path, entry)
+        own = kind(**method["settings"])
+        return cls(model, own, config["labels"], preprocessing, Notes(**notes), tokenizer).eval()

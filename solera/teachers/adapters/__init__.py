@@ -42,6 +42,11 @@ def _is_transformer(model: Any) -> bool:
     return transformers is not None and isinstance(model, transformers.PreTrainedModel)
 
 
+def writes_text(model: Any) -> bool:
+    """Whether it is a Hugging Face model of the next token: seq2seq or causal. Such a module answers for itself."""
+    return _is_transformer(model) and model.can_generate()
+
+
 def is_model(model: Any) -> bool:
     """Whether `adapt` can make something of it."""
     if isinstance(model, (str, Path)):
@@ -58,7 +63,7 @@ def adapt(model: Any) -> nn.Module:
         remedy = ": for predictions in files or arrays there is solera.teachers.adapters.Predictions"
         given = repr(str(model)) if isinstance(model, (str, Path)) else f"a {type(model).__name__}"
         raise TypeError(f"{given} is not a model; a member is {ACCEPTED}{remedy}")
-    if _is_transformer(model):
+    if _is_transformer(model) and not writes_text(model):
         return adapt_transformer(model)
     if isinstance(model, nn.Module):
         return model

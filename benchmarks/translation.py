@@ -1,0 +1,94 @@
+"""Beam search of our translator against transformers' `generate` on a Marian model of its size, and a step of training
+from the memory against a plain one: CPU time, one thread."""
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+
+from benchmarks.decoding import CLASSES, END, INNER, LONGEST, PAD, ROWS, TOKENS, WIDTH, model
+from benchmarks.timing import measure, ratio, table
+from solera import EnD, Ensemble, ProxyDirichlet, capture
+from solera.core.fused import compiled
+from solera.data import Batch
+from solera.decoding import beam
+from solera.distributions import Categorical
+from solera.methods.base import Method
+from solera.nn import Translator
+from solera.nn.stepwise import stepwise
+from solera.tasks import Seq2Seq
+from solera.teachers import TopKCodec
+
+
+def translator() -> Translator:
+    torch.manual_seed(0)
+    return Translator(CLASSES, WIDTH, encoder=3, decoder=1, heads=4, inner=INNER, dropout=0.0).eval()
+
+
+def decode(network: torch.nn.Module, source: torch.Tensor, beams: int) -> Callable[[], Any]:
+    """Beam search as `translate` does it, over so many tokens: the end is never likely."""
+    asked = stepwise(network)
+
+    def step(state: Any, tokens: torch.Tensor) -> tuple[Categorical, Any]:
+        output, state = asked.step(state, tokens)
+        return Categorical(output), state
+
+    inputs = {"input_ids": source, "attention_mask": torch.ones_like(source)}
+    start = torch.full((ROWS,), PAD)
+    return lambda: beam(step, asked.begin(inputs), start, END, LONGEST, beams, early=True)
+
+
+@torch.no_grad()
+def decoding(beams: int) -> list[list[object]]:
+    marian, own = model(0.0), translator()
+    source = torch.randint(4, CLASSES, (ROWS, TOKENS))
+    settings = GenerationConfig(
+        num_beams=beams, max_new_tokens=LONGEST, do_sample=False, pad_token_id=PAD, eos_token_id=END,
+        decoder_start_token_id=PAD,
+    )  # fmt: skip
+    theirs = lambda: marian.generate(source, attention_mask=torch.ones_like(source), generation_config=settings)  # noqa: E731
+    runs = {"marian": decode(marian, source, beams), "translator": decode(own, source, beams), "theirs": theirs}
+    samples = measure(runs, rounds=5)
+    return [
+        ["the same Marian model", beams, f"{ratio(samples, 'marian', 'theirs'):.2f}"],
+        ["our Translator of its size", beams, f"{ratio(samples, 'translator', 'theirs'):.2f}"],
+    ]
+
+
+def batch(rows: int = 60) -> Batch:
+    draw = torch.Generator().manual_seed(0)
+    ids, prefix, target = (torch.randint(4, CLASSES, (rows, 16), generator=draw) for _ in range(3))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "decoder_input_ids": prefix}
+    return Batch(inputs, torch.arange(rows), target, torch.ones(rows, 16))
+
+
+def steps(methods: dict[str, Method]) -> list[list[object]]:
+    """One step of training from a memory of 32 tokens a step, beside one from labels alone."""
+    given, task, network = batch(), Seq2Seq(), translator().train()
+    optimizer = torch.optim.AdamW(network.parameters())
+
+    def stepped(loss: Callable[[Any], torch.Tensor]) -> Callable[[], None]:
+        def run() -> None:
+            optimizer.zero_grad()
+            given.average(loss(network(given.inputs))).backward()
+            optimizer.step()
+
+        return run
+
+    with TemporaryDirectory() as folder:
+        kept = capture(Ensemble([translator(), translator()]), [given], Path(folder) / "kept", TopKCodec(keep=32))
+        runs = {"plain": stepped(lambda output: task.label_loss(network, task.of_member(output), given))}
+        runs |= {name: stepped(lambda o, m=m: m.loss(o, kept(given))) for name, m in methods.items()}
+        with compiled(True):
+            samples = measure(runs, rounds=5)
+    return [[name, f"{ratio(samples, name, 'plain'):.2f}"] for name in methods]
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print(table(["beam search of", "beams", "÷ transformers' generate"], decoding(5)) + "\n", flush=True)
+    found = steps({"EnD": EnD(tail="dropped"), "EnD, tail": EnD(), "SEnD²": ProxyDirichlet()})
+    print(table(["a step from the memory, compiled", "÷ plain step"], found) + "\n", flush=True)

@@ -1,0 +1,275 @@
+"""Ensembles of translators into one: token-level distillation, SEnD², and what each knows about its own outputs."""
+
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from pathlib import Path
+
+import torch
+
+from solera.core.checks import require_positive
+from solera.core.seeds import generator, stream
+from solera.data import Pairs, Tokenizer, as_tokenizer, train_bpe
+from solera.data.pairs import read_lines
+from solera.ensembles import train_ensemble, train_snapshots
+from solera.evaluation import Evaluation, evaluate
+from solera.methods import EnD, Method, ProxyDirichlet
+from solera.nn import Translator
+from solera.recipes.base import Recipe, Workspace
+from solera.recipes.data import require_files
+from solera.recipes.page import pyplot
+from solera.recipes.translation_page import Found, draw, page
+from solera.tasks import Seq2Seq
+from solera.tasks import Translation as Translations
+from solera.teachers import Ensemble, TransferSet, capture
+from solera.teachers.codecs import TopKCodec
+from solera.training import Student, Training, distill, fit, translate
+from solera.training.translated import TranslatedPairs
+
+FOLDER, HELD = "translation", 1_000_000  # examples held out are numbered from there on
+FILES = {
+    "train": "multi30k.train.{}.gz",
+    "held": "multi30k.val.{}.gz",
+    "test": "multi30k.test_2016_flickr.{}.gz",
+    "mscoco": "multi30k.test_2017_mscoco.{}.gz",
+}
+OTHERS = ("newstest2021.refA.de.gz", "wmt_sample10k.tok.de.gz", "tatoeba_test.de-en.tsv.gz")
+
+
+def _first(pairs: Pairs, most: int) -> Pairs:
+    return pairs.of(torch.arange(min(most, pairs.examples)))
+
+
+def permuted(lines: list[str], seed: int) -> list[str]:
+    """Every sentence's words in another order."""
+    draw, found = generator(seed, "permuted"), []
+    for line in lines:
+        words = line.split()
+        found.append(" ".join(words[int(place)] for place in torch.randperm(len(words), generator=draw)))
+    return found
+
+
+@dataclass(frozen=True)
+class Translation(Recipe):
+    """Multi30k, German to English: an ensemble of small transformers into one that knows which sentences it cannot do.
+
+    EnD learns token by token from the ensemble's memory of the references (structured paper), SEnD² a Dirichlet per
+    step from the ensemble's own outputs (proxy paper); beside them a student of these outputs alone. Unfamiliar:
+    permuted sources, French, news, web text; shifted: other captions (mscoco) and everyday sentences (Tatoeba).
+    """
+
+    data: str = "../shared/data"
+    members: int = 3
+    epochs: int = 6
+    student_epochs: int = 5
+    sentences: int = 0  # the first so many pairs; 0: all of them
+    vocabulary: int = 4_000
+    width: int = 192
+    tokens: int = 1_024  # in a batch
+    keep: int = 32  # likeliest tokens that the memory keeps
+    sweep: tuple[int, ...] = (8,)  # other numbers of them, for EnD
+    own_beams: int = 1  # with which the ensemble translates the training set
+    beams: int = 5
+    test: int = 0  # the first so many test sentences; 0: all of them
+    others: int = 300  # sentences of each unfamiliar set
+    snapshots: int = 0  # cycles of an SGDR ensemble beside the others; 0: none
+    resamples: int = 200
+
+    def __post_init__(self) -> None:
+        for name in ("members", "epochs", "student_epochs", "keep", "own_beams", "beams", "others"):
+            require_positive(name, getattr(self, name))
+
+    def run(self, work: Workspace) -> str:
+        names = [file.format(side) for file in FILES.values() for side in ("de", "en")]
+        require_files(self.data, [f"{FOLDER}/{name}" for name in (*names, *OTHERS, FILES["test"].format("fr"))])
+        pyplot()
+        study = Study(self, work)
+        models = study.models()
+        work.say("translating the test set and the unfamiliar ones with each model")
+        said = {name: {where: study.said(model, name, where) for where in study.sets} for name, model in models.items()}
+        return self._page(study, models, said, work)
+
+    def _page(
+        self, study: "Study", models: dict[str, Ensemble | Student], said: dict[str, dict[str, TranslatedPairs]],
+        work: Workspace,
+    ) -> str:  # fmt: skip
+        work.say("measuring")
+        unfamiliar = {name: pairs for name, pairs in study.sets.items() if name != "test"}
+        whole = evaluate(
+            said, study.sets["test"], task=Translations(lowercase=True), unfamiliar=unfamiliar, resamples=self.resamples
+        )
+        tokens = evaluate(models, study.sets["test"], task=Seq2Seq(), resamples=min(50, self.resamples))
+        own = evaluate(models, said["ensemble"]["test"], task=Seq2Seq())
+        found = Found(whole, tokens, own, study.memory_facts(), self.members_alone(study))
+        draw(whole, work)
+        for name, evaluation in (("sentences", whole), ("tokens", tokens)):
+            evaluation.save(work.folder / "evaluation" / name)
+        return page(self, found, work)
+
+    def members_alone(self, study: "Study") -> list[dict[str, float | None]]:
+        """BLEU and chrF of every member on the test set."""
+        rows = []
+        for number in range(self.members):
+            said = study.said(study.ensemble.models[number], f"member {number}", "test")
+            alone: Evaluation = evaluate({"m": {"test": said}}, study.sets["test"], task=Translations(lowercase=True))
+            rows.append({name: alone.rows["m"][name] for name in ("BLEU", "chrF")})
+        return rows
+
+
+class Study:
+    """The parts of the recipe, each made when it is first asked for and kept in the folder."""
+
+    def __init__(self, recipe: Translation, work: Workspace) -> None:
+        self.recipe, self.work, self.folder = recipe, work, work.folder
+
+    def _path(self, name: str, side: str) -> Path:
+        return Path(self.recipe.data) / FOLDER / FILES[name].format(side)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """A joint byte-pair encoding without case, trained once and kept."""
+        file, recipe = self.folder / "tokenizer.json", self.recipe
+        if not file.exists():
+            lines = [line for side in ("de", "en") for line in read_lines(self._path("train", side))]
+            train_bpe(lines, recipe.vocabulary, lowercase=True).write(self.folder)
+        return as_tokenizer(file)
+
+    def pairs(self, name: str) -> Pairs:
+        """One of Multi30k's sets."""
+        german, english = (read_lines(self._path(name, side)) for side in ("de", "en"))
+        if name in ("train", "held") and self.recipe.sentences:
+            german, english = german[: self.recipe.sentences], english[: self.recipe.sentences]
+        index = torch.arange(HELD, HELD + len(german)) if name == "held" else None
+        return Pairs(german, english, self.tokenizer, tokens=self.recipe.tokens, index=index)
+
+    @cached_property
+    def train(self) -> Pairs:
+        """The training set."""
+        return self.pairs("train")
+
+    @cached_property
+    def sets(self) -> dict[str, Pairs]:
+        """The test set, shifted ones with references, and unfamiliar sources."""
+        recipe, folder = self.recipe, Path(self.recipe.data) / FOLDER
+        test, most = self.pairs("test"), self.recipe.others
+        test = _first(test, recipe.test or test.examples)
+
+        def sources(lines: list[str]) -> Pairs:
+            spoken = [line.replace("&apos;", "'").replace("&quot;", '"') for line in lines if line.strip()]
+            return Pairs(spoken[:most], None, self.tokenizer, tokens=recipe.tokens)
+
+        tatoeba = [line.split("\t") for line in read_lines(folder / OTHERS[2])]
+        tatoeba = tatoeba[:: max(1, len(tatoeba) // most)][:most]  # in alphabetical order, so from all over it
+        return {
+            "test": test,
+            "mscoco": _first(self.pairs("mscoco"), most),
+            "Tatoeba": Pairs([a for a, _ in tatoeba], [b for _, b in tatoeba], self.tokenizer, tokens=recipe.tokens),
+            "permuted": sources(permuted(test.source, recipe.seed)),
+            "French": sources(read_lines(self._path("test", "fr"))),
+            "news": sources(read_lines(folder / OTHERS[0])),
+            "web": sources(read_lines(folder / OTHERS[1])),
+        }
+
+    def network(self) -> Translator:
+        """A member's architecture, and a student's."""
+        return Translator(len(self.tokenizer), self.recipe.width)
+
+    def training(self, epochs: int, seed: int, label_weight: float = 0.0) -> Training:
+        """The same for all, but for its length; a student that sees labels sees them smoothed, as in the paper."""
+        smoothing = 0.1 if label_weight else 0.0
+        return Training(
+            epochs=epochs, lr=2e-3, warm_up=0.2, clip=1.0, seed=seed, label_weight=label_weight,
+            label_smoothing=smoothing,
+        )  # fmt: skip
+
+    @cached_property
+    def ensemble(self) -> Ensemble:
+        """Members of their own seeds, by maximum likelihood, without label smoothing."""
+        recipe = self.recipe
+        self.work.say(f"training {recipe.members} translators on {self.train.examples} pairs")
+        training = self.training(recipe.epochs, recipe.seed)
+        return train_ensemble(
+            self.network, self.train, recipe.members, training, task=Seq2Seq(), folder=self.folder / "ensemble"
+        )
+
+    @cache  # noqa: B019
+    def own(self, name: str) -> TranslatedPairs:
+        """The ensemble's own outputs for the training set, or for the pairs held out."""
+        pairs = self.train if name == "train" else self.pairs("held")
+        self.work.say(f"the ensemble translates {pairs.examples} sentences")
+        return translate(self.ensemble, pairs, self.recipe.own_beams, folder=self.folder / "own" / name)
+
+    def memory(self, name: str, keep: int) -> TransferSet:
+        """What the ensemble says about the references, or about its own outputs."""
+        path, codec = self.folder / "memory" / f"{name}-{keep}", TopKCodec(keep=keep)
+        if name == "references":
+            return capture(self.ensemble, self.train, path, codec)
+        capture(self.ensemble, self.own("train"), path, codec)
+        return capture(self.ensemble, self.own("held"), path, codec)
+
+    def memory_facts(self) -> dict[str, float]:
+        """Bytes of the memory on the disk for each token, by what is kept."""
+        tokens = sum(len(target) for target in self.train.written or [])
+        return {
+            str(keep): sum(file.stat().st_size for file in path.glob("*.safetensors")) / tokens
+            for keep in (self.recipe.keep, *self.recipe.sweep)
+            if (path := self.folder / "memory" / f"references-{keep}").exists()
+        }
+
+    def models(self) -> dict[str, Ensemble | Student]:
+        """By name, in the order of the tables."""
+        recipe, single = self.recipe, Student(self.ensemble.models[0], EnD(), tokenizer=self.tokenizer)
+        found: dict[str, Ensemble | Student] = {"single": single, "ensemble": self.ensemble}
+        if recipe.snapshots:
+            found["snapshots"] = self.snapshot_ensemble()
+        found["SEnD²"] = self.student("SEnD²", ProxyDirichlet(), "own", recipe.keep, 0.0)
+        found["EnD"] = self.student("EnD", EnD(tail="dropped"), "references", recipe.keep, 0.5)
+        found["sequence KD"] = self.sequence_student()
+        found["EnD, tail"] = self.student("EnD, tail", EnD(tail="event"), "references", recipe.keep, 0.5)
+        for keep in recipe.sweep:
+            name = f"EnD, {keep} kept"
+            found[name] = self.student(name, EnD(tail="dropped"), "references", keep, 0.5)
+        return found
+
+    def _fresh(self) -> Translator:
+        torch.manual_seed(stream(self.recipe.seed, "student"))
+        return self.network()
+
+    def student(self, name: str, method: Method, what: str, keep: int, label_weight: float) -> Student:
+        """Distilled from a memory; of the ensemble's own outputs, its uncertainty is sized on the pairs held out."""
+        kept = self.folder / "students" / name
+        if (kept / "config.json").exists():
+            return Student.load(kept)
+        self.work.say(f"distilling {name}")
+        memory = self.memory(what, keep)
+        own = what == "own"
+        student = distill(
+            memory,
+            self._fresh(),
+            self.own("train") if own else self.train,
+            method,
+            self.training(self.recipe.student_epochs, self.recipe.seed, label_weight),
+            task=Seq2Seq(),
+            validation=self.own("held") if own else None,
+            folder=self.folder / "training" / name,
+        )
+        student.save(kept)
+        return student
+
+    def sequence_student(self) -> Student:
+        """Sequence-level distillation: maximum likelihood of the ensemble's outputs (Kim and Rush, 2016)."""
+        self.work.say("distilling sequence KD")
+        training = self.training(self.recipe.student_epochs, self.recipe.seed)
+        place = self.folder / "training" / "sequence KD"
+        network = fit(self._fresh(), self.own("train"), training, task=Seq2Seq(), folder=place, title="sequence KD")
+        return Student(network, EnD(), tokenizer=self.tokenizer)
+
+    def snapshot_ensemble(self) -> Ensemble:
+        """One training with warm restarts (SGDR), a member per cycle."""
+        recipe = self.recipe
+        training = self.training(recipe.epochs, recipe.seed)
+        make, place = partial(Translator, len(self.tokenizer), recipe.width), self.folder / "snapshots"
+        return train_snapshots(make, self.train, recipe.snapshots, training, task=Seq2Seq(), folder=place)
+
+    def said(self, model: Ensemble | Student | torch.nn.Module, name: str, where: str) -> TranslatedPairs:
+        """What a model writes for a set."""
+        return translate(model, self.sets[where], self.recipe.beams, folder=self.folder / "said" / name / where)
