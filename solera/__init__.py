@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from solera.calibration import calibrate
     from solera.data import Batch, Batches, Pairs, Sequences
     from solera.ensembles import DropoutEnsemble, train_bags, train_ensemble, train_folds, train_snapshots
     from solera.evaluation import evaluate, report
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 # Loaded on first use, so that `solera --help` need not wait for torch.
 _HOMES = {
+    "calibration": ("calibrate",),
     "data": ("Batch", "Batches", "Pairs", "Sequences"),
     "ensembles": ("DropoutEnsemble", "train_bags", "train_ensemble", "train_folds", "train_snapshots"),
     "evaluation": ("evaluate", "report"),
@@ -62,6 +64,7 @@ __all__ = [
     "Student",
     "Training",
     "TransferSet",
+    "calibrate",
     "capture",
     "committee",
     "distill",

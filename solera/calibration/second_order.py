@@ -1,52 +1,15 @@
 """The size of a student's uncertainty, fitted after training on held-out data: to its ensemble, or to labels."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Literal
-
-import torch
-from torch import Tensor
 
 from solera.calibration.smoothing import fit_smoothing
 from solera.data import Batch
-from solera.distributions.base import SecondOrder
 from solera.methods.base import Method
 from solera.teachers.base import Teacher
-from solera.training.size import HeldOut, ask
+from solera.training.size import HeldOut, ask, kept
 from solera.training.student import Student
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Total, data and knowledge of a student in per cent of its ensemble's, on average over each group of inputs."""
-
-    groups: dict[str, dict[str, float]]  # "familiar", "auxiliary" or "held-out": one number per measure
-
-    def __str__(self) -> str:
-        lines = [
-            f"{group:>10}: " + ", ".join(f"{name} {value:.0f} %" for name, value in row.items())
-            for group, row in self.groups.items()
-        ]
-        return "\n".join(lines)
-
-
-def kept(method: Method, heard: HeldOut) -> Kept:
-    """How much of the ensemble's uncertainty the method reads from these outputs."""
-    said = method.predict(heard.output)
-    pairs = {"total": (said.total, heard.total)}
-    if isinstance(said, SecondOrder):
-        pairs |= {"data": (said.data, heard.total - heard.knowledge), "knowledge": (said.knowledge, heard.knowledge)}
-    everything = torch.ones_like(heard.labelled)
-    groups = {"held-out": everything}
-    if heard.auxiliary is not None:
-        groups = {"familiar": heard.labelled, "auxiliary": heard.auxiliary}
-
-    def share(ours: Tensor, theirs: Tensor) -> float:
-        return 100 * float(ours.double().sum() / theirs.double().sum())
-
-    return Kept(
-        {group: {name: share(a[rows], b[rows]) for name, (a, b) in pairs.items()} for group, rows in groups.items()}
-    )
 
 
 def _fitted_to_labels(method: Method, heard: HeldOut) -> Method:
@@ -85,4 +48,5 @@ def calibrate(
     if show:
         print(f"of the ensemble's uncertainty, before:\n{kept(student.method, heard)}")
         print(f"after {method}:\n{kept(method, heard)}")
-    return Student(student.model, method, student.labels, student.preprocessing, student.notes).eval()
+    made = student.labels, student.preprocessing, student.notes, student.tokenizer
+    return Student(student.model, method, *made).eval()

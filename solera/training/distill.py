@@ -54,7 +54,7 @@ def distill(
     that it helps, and where there are labels it chooses their share in the loss (`solera.training.patience`). A tenth
     of the examples is held out for that, if there are no `validation` data; data that cannot be split are gone through
     30 times. `Training(epochs=30)` has a fixed length. Validation data also pick the best epoch, and the size of the
-    student's uncertainty is fitted on them (`solera.calibration.calibrate` does that later, too).
+    student's uncertainty is fitted on them (`solera.calibrate` does that later, too).
 
     `unlabelled` inputs (arrays, beside arrays or `Batches`) are learned from as well: the teacher speaks for them.
     `views` change every batch at random, and the live teacher is asked about what the student sees: "auto" takes the

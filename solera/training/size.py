@@ -32,17 +32,42 @@ class HeldOut:
         """Inputs without a target among others that have one; None: all are of one kind."""
         return ~self.labelled if self.labelled.any() and not self.labelled.all() else None
 
-    def kept(self, method: Method) -> dict[str, float]:
-        """The method's total and knowledge as parts of the teacher's: 1 is the same size."""
-        said = method.predict(self.output)
-        found = {"total": (said.total, self.total)}
-        if isinstance(said, SecondOrder):
-            found["knowledge"] = (said.knowledge, self.knowledge)
-        return {name: float(own.double().mean() / other.double().mean()) for name, (own, other) in found.items()}
-
     def fitted(self, method: Method) -> Method:
         """The method, predicting uncertainty of the teacher's size on these inputs."""
         return method.fitted(self.output, self.total, self.knowledge, self.auxiliary)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Total, data and knowledge of a student in per cent of its ensemble's, on average over each group of inputs."""
+
+    groups: dict[str, dict[str, float]]  # "familiar", "auxiliary" or "held-out": one number per measure
+
+    def __str__(self) -> str:
+        lines = [
+            f"{group:>10}: " + ", ".join(f"{name} {value:.0f} %" for name, value in row.items())
+            for group, row in self.groups.items()
+        ]
+        return "\n".join(lines)
+
+
+def kept(method: Method, heard: HeldOut) -> Kept:
+    """How much of the ensemble's uncertainty the method reads from these outputs."""
+    said = method.predict(heard.output)
+    pairs = {"total": (said.total, heard.total)}
+    if isinstance(said, SecondOrder):
+        pairs |= {"data": (said.data, heard.total - heard.knowledge), "knowledge": (said.knowledge, heard.knowledge)}
+    everything = torch.ones_like(heard.labelled)
+    groups = {"held-out": everything}
+    if heard.auxiliary is not None:
+        groups = {"familiar": heard.labelled, "auxiliary": heard.auxiliary}
+
+    def share(ours: Tensor, theirs: Tensor) -> float:
+        return 100 * float(ours.double().sum() / theirs.double().sum())
+
+    return Kept(
+        {group: {name: share(a[rows], b[rows]) for name, (a, b) in pairs.items()} for group, rows in groups.items()}
+    )
 
 
 def _rows(network: nn.Module, teacher: Teacher, batch: Batch, task: Task | None) -> list[Tensor]:
@@ -92,6 +117,8 @@ def fitted_method(
         return method, {}
     held = ask(network, teacher, batches, task)
     fitted = held.fitted(method)
-    before, after = held.kept(method), held.kept(fitted)
-    facts = {f"{name} kept as trained": part for name, part in before.items()}
-    return fitted, facts | {f"{name} kept": part for name, part in after.items()}
+    facts = {}
+    for how, read in ((", as trained", method), ("", fitted)):
+        for group, row in kept(read, held).groups.items():
+            facts |= {f"{name} kept, {group}{how}": share / 100 for name, share in row.items()}
+    return fitted, facts

@@ -86,7 +86,8 @@ def test_the_budget_is_said_before_the_work_and_likeness_after_it(capsys, short_
     fit = student.notes.fit
     assert fit["epochs"] == 36
     assert fit["agreement, transfer"] > 0.9
-    assert abs(fit["knowledge kept"] - 1) <= abs(fit["knowledge kept as trained"] - 1)
+    assert abs(fit["knowledge kept, held-out"] - 1) <= abs(fit["knowledge kept, held-out, as trained"] - 1)
+    assert {"total kept, held-out", "data kept, held-out", "data kept, held-out, as trained"} <= fit.keys()
 
 
 def test_a_loader_that_cannot_be_split_is_gone_through_thirty_times():
@@ -191,5 +192,5 @@ def test_the_card_says_how_the_student_follows_the_ensemble(tmp_path, short_roun
     student.save(tmp_path)
     card = (tmp_path / "README.md").read_text()
     assert "## How it follows the ensemble" in card
-    assert f"| knowledge kept | {student.notes.fit['knowledge kept']:.6g} |" in card
+    assert f"| knowledge kept, held-out | {student.notes.fit['knowledge kept, held-out']:.6g} |" in card
     assert Student.load(tmp_path).notes.fit == student.notes.fit
