@@ -10,6 +10,9 @@ LINKS  := $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null || e
 UV     := UV_FIND_LINKS="$(LINKS)" VIRTUAL_ENV="$(VENV)" $(BIN)/uv
 STAMP  := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | cksum | cut -d' ' -f1)
 
+# Compiled modules are kept even where the environment says not to: many tests and commands start Python anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 # The browser tests need a Chromium and its driver; without them they are skipped, which nobody should overlook.
 BROWSER := { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null && command -v chromedriver >/dev/null
 WARNING := { $(BROWSER); } || echo "solera: WARNING: no Chromium with chromedriver on the PATH: THE BROWSER TESTS ARE SKIPPED"
