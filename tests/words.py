@@ -29,3 +29,23 @@ def bert(kind="BertForTokenClassification", names=TAGS, seed=0, **settings):
         vocab_size=len(PIECES), max_position_embeddings=16, initializer_range=0.6, **sizes, **labels, **settings
     )
     return getattr(transformers, kind)(config).eval()
+
+
+def tagger_student(method=None, tags=TAGS, **settings):
+    """A small tagger that has learned two sentences by heart, as a student."""
+    from solera import ProxyDirichlet, Student
+    from solera.data import Tags
+    from solera.data.sequences import padded
+    from solera.nn import Tagger, WordFeatures
+
+    torch.manual_seed(0)
+    names = Tags(tuple(tags))
+    network = Tagger(WordFeatures(), names, width=12, layers=2, embedding=6, dropout=0.0, **settings)
+    inputs, _ = padded(network.words(SENTENCES[:2]), 0)
+    target, _ = padded(names([["B-PER", "I-PER", "O", "B-LOC", "O"], ["B-LOC", "O"]]), -100)
+    optimizer = torch.optim.Adam(network.parameters(), 0.02)
+    for _ in range(40):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(network(inputs).flatten(0, 1), target.flatten()).backward()
+        optimizer.step()
+    return Student(network.eval(), method or ProxyDirichlet(precision_slope=0.9), labels=list(tags))

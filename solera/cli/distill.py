@@ -9,6 +9,8 @@ from solera.cli.options import Folds, Saw
 
 EXAMPLE = (
     "Example: solera distill --members preds.npy --inputs x.npy --labels y.npy --method proxy-dirichlet --out student"
+    "\n\nOf taggers: solera distill --task tagging --members one.conll --members two.conll --labels gold.conll "
+    "--out tagger"
 )
 
 
@@ -17,15 +19,20 @@ def distill(
         list[Path],
         typer.Option(
             help="Member predictions: (N, M, K) or (M, N, K) probabilities, or one file (N, K) per member; forecasts: "
-            "(N, M) or (M, N) numbers."
+            "(N, M) or (M, N) numbers; taggers: one CoNLL file per member."
         ),
     ],
-    inputs: Annotated[
-        Path, typer.Option(help="The inputs they were made for: .npy, rows (N, D) or images (N, C, H, W).")
-    ],
     out: Annotated[Path, typer.Option(help="Where the student goes; the same command goes on if it was stopped.")],
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            help="The inputs they were made for: .npy, rows (N, D) or images (N, C, H, W); taggers: left out, the "
+            "tokens are in the members' files."
+        ),
+    ] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="True classes or targets, .npy (N,): needed for the table.")
+        Path | None,
+        typer.Option(help="True classes or targets, .npy (N,), or tags, CoNLL: needed for the table."),
     ] = None,
     variances: Annotated[
         Path | None,
@@ -37,18 +44,49 @@ def distill(
             help="end, end2, hydra, proxy-dirichlet (default for classes) or normal-wishart (default for forecasts)."
         ),
     ] = "",
-    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 100,
+    epochs: Annotated[int, typer.Option(help="Passes over the data; 0: 100 of arrays, 10 of sentences.")] = 0,
     label_weight: Annotated[float, typer.Option(help="Share of the loss that comes from the labels, 0 to 1.")] = 0.0,
     held_out: Annotated[float, typer.Option(help="Fraction of the examples kept for the table.")] = 0.2,
     folds: Folds = None,
     saw: Saw = None,
-    task: Annotated[str, typer.Option(help="classification or regression; without it, told by the members.")] = "",
+    task: Annotated[
+        str, typer.Option(help="classification, regression or tagging; without it, told by the members.")
+    ] = "",
+    vectors: Annotated[
+        Path | None, typer.Option(help="Pretrained vectors of words for a tagger: .npz with words and vectors.")
+    ] = None,
+    clusters: Annotated[Path | None, typer.Option(help="Word clusters: .npz with words and cluster.")] = None,
     seed: Annotated[int, typer.Option(help="Decides the split, the initial weights and the order.")] = 0,
 ) -> None:
     """Distil an array of member predictions into one student, and compare the two on examples it has not seen."""
     from solera.cli.run import carry_out
     from solera.recipes.arrays import Arrays
+    from solera.recipes.tag_files import TagFiles, are_tag_files
 
+    if task == "tagging" or (not task and are_tag_files(members)):
+        if inputs is not None or variances is not None:
+            raise ValueError("taggers' tokens are in the --members files: leave --inputs and --variances out")
+        tag_files = TagFiles(
+            seed=seed,
+            members=tuple(str(path) for path in members),
+            labels=str(labels or ""),
+            method=method or "proxy-dirichlet",
+            epochs=epochs or 10,
+            label_weight=label_weight,
+            held_out=held_out,
+            folds=str(folds or ""),
+            saw=str(saw or ""),
+            vectors=str(vectors or ""),
+            clusters=str(clusters or ""),
+        )
+        carry_out(tag_files, out)
+        print(
+            f"\nThe tagger is in {out}, what it says of held-out sentences in {out / 'held-out.conll'}. Next: "
+            f"solera serve {out}, or in Python solera.Student.load('{out}').entities('Angela Merkel visited Paris.')"
+        )
+        return
+    if inputs is None:
+        raise ValueError("--inputs is needed: the .npy file of the inputs that the members were asked about")
     recipe = Arrays(
         seed=seed,
         members=tuple(str(path) for path in members),
@@ -56,7 +94,7 @@ def distill(
         labels=str(labels) if labels else "",
         variances=str(variances) if variances else "",
         method=method,
-        epochs=epochs,
+        epochs=epochs or 100,
         label_weight=label_weight,
         held_out=held_out,
         folds=str(folds) if folds else "",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from solera.cli.options import Folds, Saw
+from solera.cli.tagging import evaluate_tags, taggers_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 EXAMPLE = (
     "Example: solera evaluate --student student --members preds.npy --inputs x.npy --labels y.npy "
-    "--unfamiliar other=z.npy --members-unfamiliar other=preds-z.npy --out evaluation"
+    "--unfamiliar other=z.npy --members-unfamiliar other=preds-z.npy --out evaluation\n\n"
+    "Of taggers: solera evaluate --task tagging --student tagger --members one.conll --members two.conll --labels "
+    "gold.conll --out evaluation"
 )
 
 
@@ -175,8 +178,13 @@ def evaluate(
         list[Path],
         typer.Option(help="The ensemble: ONNX models, or what they said about the inputs, as for solera distill."),
     ],
-    inputs: Annotated[Path, typer.Option(help="Test inputs that no model has seen: .npy, first axis the examples.")],
-    labels: Annotated[Path, typer.Option(help="Their true classes (whole numbers) or targets: .npy (N,).")],
+    labels: Annotated[
+        Path, typer.Option(help="Their true classes (whole numbers) or targets: .npy (N,); tags and tokens: CoNLL.")
+    ],
+    inputs: Annotated[
+        Path | None,
+        typer.Option(help="Test inputs that no model has seen: .npy, first axis the examples; taggers: left out."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("evaluation"),
     unfamiliar: Annotated[
         list[str] | None, typer.Option(metavar="NAME=FILE", help="Inputs of another kind, .npy; any number of sets.")
@@ -192,7 +200,9 @@ def evaluate(
     variances: Annotated[Path | None, typer.Option(help="Variances beside forecasts.")] = None,
     folds: Folds = None,
     saw: Saw = None,
-    task: Annotated[str, typer.Option(help="classification or regression; without it, told by the labels.")] = "",
+    task: Annotated[
+        str, typer.Option(help="classification, regression or tagging; without it, told by the labels.")
+    ] = "",
     baseline: Annotated[
         Path | None, typer.Option(help="A model of your own to beat: ONNX, or its probabilities (N, K).")
     ] = None,
@@ -206,8 +216,19 @@ def evaluate(
     from solera.data import Batches
     from solera.evaluation import evaluate as compare
     from solera.recipes.arrays import as_labels, load_array, load_saw
+    from solera.recipes.tag_files import are_tag_files
     from solera.tasks import task_named, task_of
 
+    if task == "tagging" or (not task and are_tag_files([labels])):
+        others = named(unfamiliar or [], "--unfamiliar"), named(members_unfamiliar or [], "--members-unfamiliar")
+        taggers = taggers_in(student)
+        result = evaluate_tags(taggers, [str(path) for path in members], str(labels), *others, out, resamples)
+        describe(result, out, [name for name in others[0] if name not in others[1]])
+        into_cards(result, {name: folder for name, (folder, _) in taggers.items()})
+        print(f"What each tagger says of every token is in {out}, CoNLL. Next: solera report {out}")
+        return
+    if inputs is None:
+        raise ValueError("--inputs is needed: the .npy file of the test inputs")
     sets = inputs_by_set(inputs, unfamiliar or [])
     y = load_array(str(labels))
     if len(y) != len(sets["test"]):

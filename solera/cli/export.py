@@ -13,7 +13,7 @@ def export(
     file: Annotated[Path, typer.Argument(help="Where the graph goes: .onnx, or .pt2 for torch.export.")],
     inputs: Annotated[
         Path | None,
-        typer.Option(help="Real inputs (.npy) to compare the graph with PyTorch on; without them, random numbers."),
+        typer.Option(help="Real inputs (.npy; of taggers CoNLL) to compare the graph with PyTorch on, else random."),
     ] = None,
     int8: Annotated[
         bool, typer.Option("--int8", help="Also write FILE.int8.onnx with int8 weights, and measure what they cost.")
@@ -25,8 +25,10 @@ def export(
     """
     import numpy as np
 
+    from solera.data import load_conll
     from solera.serving import export as write
     from solera.serving import quantize, random_inputs
+    from solera.serving.trace import tagger_inputs
     from solera.training import Student
 
     if int8 and file.suffix != ".onnx":
@@ -37,6 +39,8 @@ def export(
         examples = random_inputs(loaded)
     elif not inputs.is_file():
         raise FileNotFoundError(f"there is no file {inputs}")
+    elif inputs.suffix not in (".npy",):
+        examples = tagger_inputs(loaded, load_conll(inputs, repair=True))
     else:
         try:
             examples = np.load(inputs, mmap_mode="r", allow_pickle=False)

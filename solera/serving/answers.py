@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from solera.serving.graph import Arrays
-from solera.serving.reading import JSON, NPY, NPZ, RefusedError, short
+from solera.serving.reading import JSON, NPY, NPZ
+from solera.serving.refused import RefusedError, short
 from solera.serving.served import Served
 
 OFFERED = (JSON, NPZ, NPY)

@@ -1,10 +1,8 @@
 """The HTTP service: one student, asked by programs (`/predict`) and tried by people (`/`)."""
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,12 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from solera.serving.answers import answer_type, as_json, as_npy, as_npz, decided, require_finite
-from solera.serving.batching import Batcher, FullError
 from solera.serving.counters import Counters
-from solera.serving.graph import Arrays
-from solera.serving.reading import JSON, NPZ, Asked, RefusedError, measure_of, read, short, threshold_in_query
+from solera.serving.refused import RefusedError, short
 from solera.serving.schema import REASONS, Facts, Health, Problem, answer, parameters, request_body
+from solera.serving.schema_entities import entities_answer, texts_body
 from solera.serving.served import Served, versions
+from solera.serving.service import Service
 from solera.serving.settings import Settings
 
 ASSETS = Path(__file__).with_name("assets")
@@ -72,96 +69,6 @@ def problem(refused: RefusedError) -> Response:
     """A refusal as an answer."""
     content = Problem(status=refused.status, field=refused.field, reason=refused.reason).model_dump()
     return JSONResponse(content, refused.status, refused.headers)
-
-
-async def body_of(request: Request, most: int) -> bytes:
-    """All of it, unless it is larger than allowed: then reading stops as soon as that is known."""
-    reason = f"send at most {most} bytes at a time, or start the service with a larger --max-bytes"
-    if (coding := request.headers.get("content-encoding", "identity").lower()) != "identity":
-        reason = f"the Content-Encoding is {short(coding)}: send the body as it is"
-        raise RefusedError(415, "Content-Encoding", reason)
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length[:20]) > most:
-        raise RefusedError(413, "body", f"the body has {length[:20]} bytes: {reason}")
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            raise RefusedError(413, "body", f"the body has more than {most} bytes: {reason}")
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _once(name: str, query: Any, body: Any) -> Any:
-    """From the query or from the body, but not two different ones."""
-    if query is not None and body is not None and query != body:
-        reason = f"{name} is {short(query)} in the query and {short(body)} in the body: send it once"
-        raise RefusedError(422, name, reason)
-    return body if query is None else query
-
-
-class Service:
-    """What the endpoints share: the student, its line of requests and its counters."""
-
-    def __init__(self, served: Served, settings: Settings) -> None:
-        self.served, self.settings = served, settings
-        self.counters = Counters(served.measures, served.family == "gaussian", settings.max_batch)
-        self.batcher: Batcher | None = None
-
-    @asynccontextmanager
-    async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        """The line is open while the service is."""
-        s = self.settings
-        async with Batcher(
-            self.served, s.max_batch, s.max_wait_ms / 1000, s.max_queue, self.counters.batches.add
-        ) as self.batcher:
-            yield
-
-    async def asked(self, request: Request) -> Asked:
-        """The request, read and checked."""
-        query = {name: request.query_params.get(name) for name in ("threshold", "measure")}
-        threshold, measure = threshold_in_query(query["threshold"]), measure_of(query["measure"], self.served)
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        body = await body_of(request, self.settings.max_bytes)
-        given = read(body, kind, self.served, self.settings.max_bytes)
-        threshold, measure = _once("threshold", threshold, given.threshold), _once("measure", measure, given.measure)
-        return Asked(given.arrays, threshold, measure)
-
-    async def said(self, asked: Asked) -> Arrays:
-        """The answer, in its turn."""
-        assert self.batcher is not None
-        try:
-            said = await self.batcher.ask(asked.arrays)
-        except FullError:
-            reason = f"{self.batcher.waiting} rows wait already: try again in a second"
-            raise RefusedError(503, "service", reason, {"Retry-After": "1"}) from None
-        except ValueError as error:
-            raise RefusedError(422, "inputs", f"the student cannot read these inputs: {error}") from error
-        require_finite(said)
-        return said
-
-    async def predict(self, request: Request) -> Response:
-        """From the bytes of a request to those of its answer, within the time limit."""
-        kind = answer_type(request.headers.get("accept", ""))
-        seconds, asked = self.settings.timeout, None
-        try:
-            async with asyncio.timeout(seconds):
-                asked = await self.asked(request)
-                request.state.rows = asked.rows
-                said = await self.said(asked)
-        except TimeoutError:
-            if asked is None:
-                reason = f"the body did not arrive within {seconds:g} s: send it faster, or fewer rows at a time"
-                raise RefusedError(408, "body", reason, {"Connection": "close"}) from None
-            reason = f"the answer was not ready within {seconds:g} s: send fewer rows at a time, or try again later"
-            raise RefusedError(504, "service", reason, {"Retry-After": "1"}) from None
-        accepted = decided(said, asked.threshold, asked.measure)
-        self.counters.answered(said, accepted)
-        if kind == JSON:
-            content = as_json(said, accepted, self.served, asked.threshold, asked.measure)
-        else:
-            content = as_npz(said, accepted) if kind == NPZ else as_npy(said, accepted)
-        return Response(content, media_type=kind)
 
 
 def _handlers(app: FastAPI) -> None:
@@ -230,6 +137,18 @@ def make_app(served: Served, settings: Settings) -> FastAPI:
     async def predict(request: Request) -> Response:
         """Ask the student about one example or many: JSON or NumPy bytes in, JSON or NumPy bytes out."""
         return await service.predict(request)
+
+    if served.reader is not None:
+
+        @app.post(
+            "/entities",
+            response_class=Response,
+            responses={200: entities_answer(served), **problems},
+            openapi_extra={"requestBody": texts_body()},
+        )
+        async def entities(request: Request) -> Response:
+            """Find entities in text, or in tokens: each with its type, place, confidence and uncertainties."""
+            return await service.entities(request)
 
     @app.get("/health", response_description="It is ready")
     async def health() -> Health:

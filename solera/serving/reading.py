@@ -11,19 +11,12 @@ from typing import Any
 import numpy as np
 
 from solera.serving.graph import Arrays
+from solera.serving.refused import RefusedError, short
 from solera.serving.served import Served
 from solera.training.card import Input
 
 JSON, NPY, NPZ = "application/json", "application/x-npy", "application/x-npz"
 KEYS = ("inputs", "threshold", "measure")
-
-
-class RefusedError(Exception):
-    """A request that gets no answer: the status, the field at fault, and one sentence with the value and the remedy."""
-
-    def __init__(self, status: int, field: str, reason: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(reason)
-        self.status, self.field, self.reason, self.headers = status, field, reason, dict(headers or {})
 
 
 @dataclass(frozen=True)
@@ -37,12 +30,6 @@ class Asked:
     @property
     def rows(self) -> int:
         return len(next(iter(self.arrays.values())))
-
-
-def short(value: object, most: int = 60) -> str:
-    """A value as a reason shows it."""
-    text = repr(value)
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _axes(axes: Sequence[object]) -> str:

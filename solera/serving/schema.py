@@ -62,6 +62,7 @@ class Facts(BaseModel):
     features: list[str]
     units: dict[str, str]
     labels: list[str]
+    types: list[str] = Field(description="Of entities, where the student finds them in text (/entities).")
     measures: list[str]
     thresholds: dict[str, float]
 

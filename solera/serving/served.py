@@ -3,7 +3,7 @@
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from solera.serving.export import export
 from solera.serving.graph import Arrays, Graph
+from solera.serving.tagging import Reader
 from solera.serving.trace import random_inputs
 from solera.training.card import CONFIG, Input, Preprocessing
 from solera.training.student import Student
@@ -34,6 +35,7 @@ class Served:
     fingerprint: str
     thresholds: dict[str, float]
     axes: Sequence[int | str] = ()  # between rows and classes: a tagger answers for every token
+    reader: Reader | None = None  # of text, where the student is a tagger of words
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -41,17 +43,25 @@ class Served:
         return tuple(name for name in MEASURES if name in self.graph.outputs)
 
     @property
+    def task(self) -> str:
+        """What is asked."""
+        if self.reader is not None:
+            return "tagging"
+        return "regression" if self.family == "gaussian" else "classification"
+
+    @property
     def facts(self) -> dict[str, Any]:
         """For people and pages: what goes in and comes out."""
         return {
             "method": self.method,
             "fingerprint": self.fingerprint,
-            "task": "regression" if self.family == "gaussian" else "classification",
+            "task": self.task,
             "uncertainty": "variance" if self.family == "gaussian" else "nats",
             "inputs": [{"name": i.name, "shape": list(i.shape or ()), "dtype": i.dtype} for i in self.inputs],
             "features": list(self.features),
             "units": self.units,
             "labels": list(self.labels),
+            "types": [] if self.reader is None else list(self.reader.tags.types),
             "measures": list(self.measures),
             "thresholds": self.thresholds,
         }
@@ -111,4 +121,4 @@ def read_student(source: Student | str | Path, threads: int | None = None) -> Se
             raise ValueError(f"{error}; then solera.serving.serve(student), or export it and serve the file") from error
     with tempfile.TemporaryDirectory() as folder:
         file = export(source, Path(folder) / "student.onnx", random_inputs(source)).path
-        return read_graph(file, threads)
+        return replace(read_graph(file, threads), reader=Reader.of(source))

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from solera.data import map_tensors
-from solera.nn import Standardize
+from solera.data.sequences import padded
+from solera.nn import Standardize, Tagger
 from solera.training.student import Student
 
 MOST = 1024  # examples that a comparison looks at
@@ -48,9 +49,37 @@ def prepared(inputs: Any) -> Any:
     return map_tensors(one, inputs)
 
 
+def tagger_in(student: Student) -> Tagger | None:
+    """The tagger of words that a student's network is, or stands on."""
+    return next((part for part in student.model.modules() if isinstance(part, Tagger)), None)
+
+
+def tagger_inputs(student: Student, sentences: Sequence[Any]) -> Tensor:
+    """Sentences as the student's tagger takes them, at most 64 of them: padded, for they are compared together."""
+    network = tagger_in(student)
+    if network is None:
+        raise ValueError(f"this student's {type(student.model).__name__} reads no words: pass arrays, .npy")
+    return padded(network.words(list(sentences)[:64]), 0)[0]
+
+
+def _sentences(count: int) -> list[list[str]]:
+    """Sentences of 1 to 24 made-up words."""
+    random = np.random.default_rng(0)
+    letters = np.array(list("abcdeilnorstuABCMPT019-.é"))
+    return [
+        ["".join(random.choice(letters, random.integers(1, 9))) for _ in range(1 + number % 24)]
+        for number in range(count)
+    ]
+
+
 def random_inputs(student: Student, examples: int = 64) -> Any:
-    """Numbers such as the student might be given, where nobody has real ones: normal, in the units of its inputs."""
-    given = student.preprocessing.inputs
+    """Numbers such as the student might be given, where nobody has real ones: normal, in the units of its inputs.
+
+    A tagger of words gets made-up ones.
+    """
+    given, network = student.preprocessing.inputs, tagger_in(student)
+    if network is not None:
+        return tagger_inputs(student, _sentences(examples))
     if any(i.shape is None or not i.dtype.startswith("float") for i in given):
         raise ValueError(
             f"this student takes {[(i.name, i.shape, i.dtype) for i in given]}, for which no numbers can be made up: "

@@ -20,7 +20,8 @@ from solera.serving import Settings, export
 from solera.serving.answers import answer_type
 from solera.serving.app import make_app
 from solera.serving.counters import Histogram
-from solera.serving.reading import RefusedError, array_of
+from solera.serving.reading import array_of
+from solera.serving.refused import RefusedError
 from solera.serving.served import Served, read_graph, read_student
 from solera.serving.settings import bytes_of
 from tests.serving.test_export import Tagger, TwoInputs

@@ -272,6 +272,7 @@ function begin(model) {
   const shapes = model.inputs.map((each) => `${each.name}: ${each.dtype} [${each.shape.join(", ")}]`).join("; ");
   $("paste-hint").textContent = model.inputs.length > 1 ? `A JSON object with ${shapes}` : `Separated by commas, or JSON; ${shapes}`;
   rule(model);
+  if (model.task === "tagging") beginSentence(model);
   $("file").addEventListener("change", () => takePicture($("file").files[0]));
   $("invert").addEventListener("change", askPicture);
   $("row").addEventListener("submit", askRow);

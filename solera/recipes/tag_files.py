@@ -1,0 +1,136 @@
+"""What `solera distill --task tagging` does: CoNLL files of members' predictions in, one tagger out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from solera.core.seeds import stream
+from solera.core.versions import versions
+from solera.data import Sentence, Sequences, Tags, load_conll
+from solera.data.tag_probabilities import load_tag_probabilities, save_tag_probabilities
+from solera.evaluation import evaluate
+from solera.nn import Tagger, WordFeatures
+from solera.recipes.arrays import load_saw, method_named
+from solera.recipes.base import Recipe, Workspace
+from solera.tasks import Tagging
+from solera.tasks.entities import decoded
+from solera.teachers import Taggers
+from solera.training import Student, Training, distill
+from solera.training.card import require_own_folder
+
+TOKENS = 768  # in a batch
+CONLL = (".conll", ".conll.gz", ".bio", ".iob", ".iob2")
+
+
+def are_tag_files(paths: Sequence[str | Path]) -> bool:
+    """Whether these are CoNLL files, by their names."""
+    return bool(paths) and all(str(path).endswith(CONLL) for path in paths)
+
+
+def require_files(paths: Sequence[str]) -> None:
+    """Refuses a name with nothing behind it."""
+    for path in paths:
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"there is no file {path}")
+
+
+def read_tag_files(members: Sequence[str], labels: str = "") -> tuple[list[Sentence], Tags]:
+    """The sentences that the members speak of, with their true tags where a file has them; and all tags there are."""
+    require_files([*members, *([labels] if labels else [])])
+    first = load_tag_probabilities(members[0])
+    sentences = [Sentence([line.columns[0] for line in block]) for block in first.lines]
+    if labels:
+        sentences = load_conll(labels)
+        first.require_tokens([sentence.tokens for sentence in sentences])
+    said = {tag for member in members for tag in load_tag_probabilities(member).names}
+    return sentences, Tags.of([*sentences, Sentence([""] * len(said), sorted(said))])
+
+
+def batches_of(sentences: Sequence[Sentence], words: WordFeatures, tags: Tags) -> Sequences:
+    """Them as a tagger takes them, with their tags where they are known."""
+    target = tags(sentences) if sentences[0].tags is not None else None
+    texts = [sentence.tokens for sentence in sentences]
+    longest = max(len(text) for text in texts)
+    return Sequences(words(sentences), target, tokens=max(TOKENS, longest), names=tags.names, texts=texts)
+
+
+def write_said(student: Student, sentences: Sequence[Sentence], tags: Tags, path: Path) -> Path:
+    """What a student says of every token, as a CoNLL file with probabilities; the last column makes whole entities."""
+    words = next(part for part in student.model.modules() if isinstance(part, WordFeatures))
+    said: dict[int, np.ndarray] = {}
+    spelled: dict[int, list[str]] = {}
+    for batch in batches_of([Sentence(sentence.tokens) for sentence in sentences], words, tags):
+        assert batch.weight is not None
+        mean, counted = student.predict(batch.inputs).mean.cpu(), batch.weight > 0
+        numbers = decoded(mean, counted, tags)
+        for row, index in enumerate(batch.index.tolist()):
+            size = len(sentences[index].tokens)
+            said[index] = mean[row, :size].double().numpy()
+            spelled[index] = [tags.names[int(number)] for number in numbers[row, :size]]
+    order = range(len(sentences))
+    tokens = [sentence.tokens for sentence in sentences]
+    return save_tag_probabilities(path, tokens, tags.names, [said[i] for i in order], [spelled[i] for i in order])
+
+
+@dataclass(frozen=True)
+class TagFiles(Recipe):
+    """Distil CoNLL files of members' tags or tag probabilities into one tagger: `solera distill --task tagging`.
+
+    `labels` is a CoNLL file with the true tags of the same tokens; the last sentences are held out for the table.
+    `vectors` and `clusters` are files of word features, as `WordFeatures` takes them.
+    """
+
+    members: tuple[str, ...] = field(default=())
+    labels: str = ""
+    method: str = "proxy-dirichlet"
+    epochs: int = 10
+    label_weight: float = 0.0
+    held_out: float = 0.2
+    folds: str = ""  # a file: the fold of each sentence; member m was trained on all but those of fold m
+    saw: str = ""  # a file: (sentences, members), true where a member was trained on a sentence
+    vectors: str = ""
+    clusters: str = ""
+
+    def run(self, work: Workspace) -> str:
+        if not self.members:
+            raise ValueError("members=FILES are needed, CoNLL files: see solera distill --help")
+        require_own_folder(work.folder)  # before the training, not after
+        sentences, tags = read_tag_files(self.members, self.labels)
+        tokens = [sentence.tokens for sentence in sentences]
+        teacher = Taggers(self.members, tokens, labels=tags.names, saw=load_saw(self.folds, self.saw))
+        cuts = [round((1 - self.held_out) * 0.9 * len(sentences)), round((1 - self.held_out) * len(sentences))]
+        if not 0 < cuts[0] < cuts[1] < len(sentences):
+            raise ValueError(
+                f"{len(sentences)} sentences cannot be cut into training, validation and a held-out part of "
+                f"{self.held_out}: pass more of them, or another --held-out"
+            )
+        method = method_named(self.method or "proxy-dirichlet", "categorical")
+        torch.manual_seed(stream(self.seed, "student"))
+        words = WordFeatures(vectors=self.vectors or None, clusters=self.clusters or None)
+        everything = batches_of(sentences, words, tags)
+        blocks = [torch.arange(a, b) for a, b in zip((0, *cuts), (*cuts, len(sentences)), strict=True)]
+        train, held, test = (everything.of(block) for block in blocks)  # blocks: neighbours are alike
+        work.say(f"{teacher.members} members, {len(sentences)} sentences, {len(tags)} tags: distilling with {method}")
+        training = Training(
+            self.epochs, lr=2e-3, weight_decay=0.01, clip=1.0, label_weight=self.label_weight, seed=self.seed
+        )
+        student = distill(
+            teacher,
+            Tagger(words, tags),
+            train,
+            method,
+            training,
+            task=Tagging(tags),
+            validation=held,
+            folder=work.folder / "training",
+        )
+        student.save(work.folder)
+        write_said(student, sentences[cuts[1] :], tags, work.folder / "held-out.conll")
+        models = {"member 0": Taggers(self.members[:1], tokens, labels=tags.names), "ensemble": teacher}
+        if not self.labels:
+            return f"# {type(method).__name__} tagger\n\nNo table without true tags: pass --labels.\n\n{versions()}\n"
+        found = evaluate({**models, "student": student}, test, task=Tagging(tags), single="member 0")
+        return f"# {type(method).__name__} tagger\n\n{found.markdown()}\n\n{versions()}\n"

@@ -1,0 +1,17 @@
+"""A request that gets no answer, and why."""
+
+from collections.abc import Mapping
+
+
+class RefusedError(Exception):
+    """A request that gets no answer: the status, the field at fault, and one sentence with the value and the remedy."""
+
+    def __init__(self, status: int, field: str, reason: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.field, self.reason, self.headers = status, field, reason, dict(headers or {})
+
+
+def short(value: object, most: int = 60) -> str:
+    """A value as a reason shows it."""
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 1] + "…"
