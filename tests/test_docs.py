@@ -31,3 +31,12 @@ def test_losses_in_somebody_elses_loop(title, code, tmp_path, monkeypatch):
     else:
         assert scope["trainer"].state.global_step == 4 if title != "Lightning" else scope["trainer"].global_step == 8
     assert len([line for line in code.splitlines() if line.strip()]) < 25
+
+
+def test_tagging_from_a_file_to_entities(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    code = next(code for _, code in blocks("tagging.md"))
+    exec(compile(code, "tagging.md", "exec"), scope)
+    assert "Bob Smith PER 0 9" in capsys.readouterr().out
+    assert scope["result"].rows["student"]["F1"] == 1

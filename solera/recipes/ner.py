@@ -194,8 +194,8 @@ class Study:
             return measured(self.model(name), text.sets, text.task)
         whole = self.ensemble(f"5 {name}")
         rows = [measured(whole.member(m), text.sets, text.task) for m in range(whole.members)]
-        mean = {key: float(np.mean([row["scores"][key] for row in rows])) for key in rows[0]["scores"]}
-        return {**rows[0], "scores": mean}
+        known = {key: [v for row in rows if (v := row["scores"][key]) is not None] for key in rows[0]["scores"]}
+        return {**rows[0], "scores": {key: float(np.mean(values)) if values else None for key, values in known.items()}}
 
 
 class Text:
@@ -277,7 +277,7 @@ def measured(model: Any, sets: dict[str, Sequences], task: Tagging) -> dict[str,
         there = task.scores(columns)
         scores |= {f"{key} on {name}": there[key] for key in ("F1", "entity ECE")}
         for key in ("total", "knowledge"):
-            if key in test:
+            if key in test and test[key].any():  # one member knows of no other: its knowledge is 0
                 scores[f"{name} {key}"] = _auroc(by_example(test[key], facts), by_example(columns[key], elements))
                 scores[f"{name} {key} of tokens"] = _auroc(test[key], columns[key])
     figures = {figure.name: [figure.x.tolist(), figure.y.tolist()] for figure in task.figures(test, np.empty(0))}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from solera.core.disk import write_bytes
 from solera.distributions.base import Prediction
@@ -88,15 +88,21 @@ def _code(network: nn.Module) -> str:
     return text.replace("solera_bert", f"solera_{network.config.model_type}")  # type: ignore[union-attr]
 
 
+def _configured(folder: Path, **changes: Any) -> None:
+    """The folder's config.json with these entries: the model in memory stays as it is."""
+    config = json.loads((folder / "config.json").read_text())
+    write_bytes(folder / "config.json", (json.dumps({**config, **changes}, indent=2) + "\n").encode())
+
+
 def _with_code(folder: Path, network: Any, kind: Kind, meaning: dict[str, float]) -> None:
     """A type of its own, loaded by the Python beside it."""
-    config = json.loads((folder / "config.json").read_text())
-    own = type(network).__name__
-    module = CODE.removesuffix(".py")
-    config["model_type"] = f"solera_{network.config.model_type}"
-    config["auto_map"] = {"AutoConfig": f"{module}.SoleraConfig", kind.loader: f"{module}.{own}"}
-    config["solera"] = meaning
-    write_bytes(folder / "config.json", (json.dumps(config, indent=2) + "\n").encode())
+    own, module = type(network).__name__, CODE.removesuffix(".py")
+    _configured(
+        folder,
+        model_type=f"solera_{network.config.model_type}",
+        auto_map={"AutoConfig": f"{module}.SoleraConfig", kind.loader: f"{module}.{own}"},
+        solera=meaning,
+    )
     write_bytes(folder / CODE, _code(network).encode())
 
 
@@ -120,19 +126,17 @@ def _require_same(folder: Path, student: Student, network: Any) -> None:
     ids = torch.randint(network.config.vocab_size, (4, 9), generator=draw)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     logits = _loaded(folder, network)(**inputs).logits.double()
-    said: Prediction = student.cpu().predict(inputs)
-    away = float((logits.softmax(-1) - said.mean).abs().max())
+    own = next(network.parameters()).device
+    said: Prediction = student.predict({key: value.to(own) for key, value in inputs.items()})
+    away = float((logits.softmax(-1) - said.mean.cpu()).abs().max())
     if isinstance(said, Dirichlet):
-        away = max(away, float(((logits.logsumexp(-1) - said.log_precision).abs() / _size(said.log_precision)).max()))
+        precise = said.log_precision.cpu()
+        away = max(away, float(((logits.logsumexp(-1) - precise).abs() / precise.abs().clamp(min=1)).max()))
     if not away <= TOLERANCE:
         raise ValueError(
             f"the folder's probabilities or precisions differ from the student's by {away:.1e}, more than "
             f"{TOLERANCE:.0e}, and it was not written: this {type(network).__name__} is not what its class says"
         )
-
-
-def _size(values: Tensor) -> Tensor:
-    return values.abs().clamp(min=1)
 
 
 def _card(student: Student, kind: Kind, remote: bool, known: bool) -> str:
@@ -165,10 +169,10 @@ def export_huggingface(student: Student, folder: str | Path, tokenizer: Any = No
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         made = Path(name) / folder.name
-        if student.labels is not None:
-            network.config.id2label = dict(enumerate(student.labels))
-            network.config.label2id = {label: number for number, label in enumerate(student.labels)}
         network.save_pretrained(made)
+        if student.labels is not None:
+            numbers = {label: number for number, label in enumerate(student.labels)}
+            _configured(made, id2label={str(number): label for label, number in numbers.items()}, label2id=numbers)
         if tokenizer is not None:
             tokenizer.save_pretrained(made)
         if remote:

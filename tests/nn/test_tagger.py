@@ -122,3 +122,12 @@ def test_words_without_files_are_hashed_alone():
     network = Tagger(words, TAGS, width=8, layers=1, embedding=4)
     assert words([["a", "b"]])[0].shape == (2, 4)
     assert network(words([Sentence(["a", "b"])])[0][None]).shape == (1, 2, 3)
+
+
+def test_words_are_looked_up_anew_once_their_tables_are_loaded(words):
+    fresh = WordFeatures.empty(words.settings)
+    before = fresh([["Angela", "the"]])[0]
+    fresh.load_state_dict(words.state_dict())
+    after = fresh([["Angela", "the"]])[0]
+    assert not torch.equal(before, after)
+    assert torch.equal(after, words([["Angela", "the"]])[0])
