@@ -157,6 +157,8 @@ def _tables(found: Found, sets: Sequence[str]) -> tuple[str, str]:
             *(_numbers(rows, f"F1 on {other}", 1, 100) for other in sets),
             *(
                 " / ".join(_numbers(rows, f"{other} {measure}", 1, 100) for measure in ("total", "knowledge"))
+                if name not in ("IID", "CRF")  # one member knows of no other
+                else _numbers(rows, f"{other} total", 1, 100) + " / –"
                 for other in sets
             ),
         ]
