@@ -29,12 +29,14 @@ def adaptive_5_ece(confidence, correct, weight=None):
     return adaptive_ece(confidence, correct, 5, weight=weight)
 
 
+SPANS = "solera.metrics.spans"  # lists of entities have no padding
 OF_ROWS = [accuracy, nll, brier, ece, top_2_ece]
 OF_COLUMNS = [adaptive_5_ece, auroc, aupr, fpr_at_tpr, prediction_rejection_ratio]
 
 
 def test_every_metric_takes_weights_last():
-    for name in solera.metrics.__all__:
+    names = [name for name in solera.metrics.__all__ if getattr(solera.metrics, name).__module__ != SPANS]
+    for name in names:
         assert list(inspect.signature(getattr(solera.metrics, name)).parameters)[-1] == "weight", name
 
 
