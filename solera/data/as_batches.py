@@ -1,6 +1,6 @@
 """The door for data: whatever people hold, as batches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -21,10 +21,18 @@ def _dealt(data: Any) -> bool:
     return hasattr(data, "__len__") and hasattr(data, "__iter__")
 
 
-def as_batches(data: Any, target: Any = None, *, batch_size: int = 128, read: Read | None = None) -> ManyBatches:
+def as_batches(
+    data: Any,
+    target: Any = None,
+    *,
+    batch_size: int = 128,
+    read: Read | None = None,
+    names: Sequence[str] | None = None,
+) -> ManyBatches:
     """Batches of arrays (with targets beside them), lists of sequences, a data set, a loader, or batches as they are.
 
-    `read` says what is input and what is target in what a loader's collate function gives (a task's `batch`).
+    `read` says what is input and what is target in what a loader's collate function gives (a task's `batch`). Classes
+    with names are numbered in the order of `names`.
     """
     beside = None
     if is_data_set(data):
@@ -37,7 +45,7 @@ def as_batches(data: Any, target: Any = None, *, batch_size: int = 128, read: Re
         made = Batches(data, target, batch_size=batch_size)
     if beside is not None and target is not None:
         raise ValueError(f"targets are given beside {beside}, which bring their own: leave them out")
-    return made
+    return made.renumbered(names) if names and isinstance(made, Batches) else made
 
 
 def one_epoch(batches: ManyBatches, seed: int, epoch: int, start: int = 0) -> Iterator[Batch]:

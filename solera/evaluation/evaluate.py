@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from solera.core.versions import versions
-from solera.data import Batches, ManyBatches, as_batches, class_numbers, tensors_in
+from solera.data import ManyBatches, as_batches, class_numbers, tensors_in
 from solera.data.names import are_names
 from solera.data.sequences import is_ragged
 from solera.evaluation.examples import examples
@@ -60,8 +60,7 @@ def _batches(data: Any, target: Any, task: Task | None, names: Sequence[str] | N
         target, _ = class_numbers(target, names)
     if target is not None and hasattr(data, "__len__") and not isinstance(data, dict) and len(data) != len(target):
         raise ValueError(f"there are {len(data)} inputs and {len(target)} labels: pass one label for each input")
-    batches = as_batches(data, target, batch_size=BATCH, read=None if task is None else task.batch)
-    return batches.renumbered(names) if names and isinstance(batches, Batches) else batches
+    return as_batches(data, target, batch_size=BATCH, read=None if task is None else task.batch, names=names)
 
 
 def evaluate(
