@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from solera.data.batch import UNLABELLED
+from solera.data.batch import UNLABELLED, Batch
 from solera.data.sequences import Sequences
 from solera.data.tokenizers import Tokenizer, as_tokenizer, train_bpe
 
@@ -103,6 +103,17 @@ class Pairs(Sequences):
     def _targets(self, chosen: list[int], mask: Tensor) -> tuple[Tensor | None, Tensor | None]:
         target, weight = super()._targets(chosen, mask)
         return target, weight if target is None or weight is None else weight * (target != UNLABELLED)
+
+    @property
+    def longest(self) -> int:
+        """How many tokens a model may write for any of these: twice the source's and ten."""
+        return 2 * int(self.lengths.max()) + 10
+
+    def has_source(self, row: int, batch: Batch, place: int) -> bool:
+        """Whether a batch has this row's source at this place."""
+        ids = batch.inputs["input_ids"][place]
+        mask = batch.inputs["attention_mask"][place].bool() if "attention_mask" in batch.inputs else ids == ids
+        return self._sources[row] == ids[mask].tolist()[: len(self._sources[row])]
 
     @property
     def vocabulary(self) -> str:
