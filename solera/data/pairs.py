@@ -65,8 +65,8 @@ class Pairs(Sequences):
         if self.target_text is not None:
             if len(self.target_text) != len(self.source):
                 raise ValueError(
-                    f"there are {len(self.source)} source lines and {len(self.target_text)} target lines: line n of one must "
-                    "translate line n of the other"
+                    f"there are {len(self.source)} source lines and {len(self.target_text)} target lines: line n of "
+                    "one must translate line n of the other"
                 )
             _require_text(self.target_text, "target")
         if tokenizer is None:

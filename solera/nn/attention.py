@@ -11,11 +11,11 @@ from torch.nn.functional import scaled_dot_product_attention
 KeysValues = tuple[Tensor, Tensor]  # [B, H, S, D] each
 
 
-def sinusoids(start: int | Tensor, length: int, like: Float[Tensor, "..."]) -> Float[Tensor, "T W"]:
-    """Positions start … start + length − 1 as sines and cosines of rising wavelengths (Vaswani et al., 2017)."""
+def sinusoids(start: int | Tensor, like: Float[Tensor, "B T W"]) -> Float[Tensor, "T W"]:
+    """Positions start … start + T − 1 as sines and cosines of rising wavelengths (Vaswani et al., 2017)."""
     half = like.shape[-1] // 2
     rates = torch.exp(torch.arange(half, device=like.device) * (-math.log(10_000.0) / max(1, half - 1)))
-    angles = (start + torch.arange(length, device=like.device)).unsqueeze(-1) * rates
+    angles = (start + torch.arange(like.shape[1], device=like.device)).unsqueeze(-1) * rates
     return torch.cat([angles.sin(), angles.cos()], -1).to(like.dtype)
 
 

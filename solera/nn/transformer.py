@@ -43,7 +43,7 @@ class EncoderDecoder(nn.Module):
     def embed(self, tokens: Int[Tensor, "B T"], start: int | Tensor = 0) -> Float[Tensor, "B T W"]:
         """Tokens and their positions, the first of which is `start`."""
         vectors = self.embedding(tokens) * math.sqrt(self.width)
-        return self.dropout(vectors + sinusoids(start, tokens.shape[1], vectors))
+        return self.dropout(vectors + sinusoids(start, vectors))
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Float[Tensor, "B T K"]:
         memory, mask = self.encode(inputs)

@@ -54,7 +54,7 @@ def quality(found: Found) -> str:
     for name, row in found.whole.rows.items():
         told = [display(key, row[key], found.whole.task) for key in ("BLEU", "chrF")]
         token = found.tokens.rows.get(name, {})
-        told += [f"{100 * token[key]:.2f}" if token.get(key) is not None else "–" for key in ("ECE-1", "ECE-5")]
+        told += [_of(None if (value := token.get(key)) is None else 100 * value, 2) for key in ("ECE-1", "ECE-5")]
         told.append(display("NLL", token.get("NLL"), found.tokens.task))
         paper = STRUCTURED.get(name, (None,) * 3)
         rows.append([name, *told, *(_of(value, digits) for value, digits in zip(paper, (2, 2, 2), strict=True))])

@@ -123,8 +123,8 @@ def _exported(module: nn.Module, given: Sequence[Tensor], axes: Any, names: list
 def export_steps(student: Student, folder: str | Path) -> Path:
     """Writes both graphs and the tokenizer, compared with PyTorch over a few steps before they are kept."""
     require_onnx()
-    folder, network = Path(folder), student.model
-    if not isinstance(network, EncoderDecoder) or student.tokenizer is None:
+    folder, network, tokenizer = Path(folder), student.model, student.tokenizer
+    if not isinstance(network, EncoderDecoder) or tokenizer is None:
         raise ValueError(
             f"graphs of steps are made of a Translator with its tokenizer, this student is a {type(network).__name__}: "
             "export a Hugging Face network with solera.serving.export_huggingface"
@@ -132,7 +132,7 @@ def export_steps(student: Student, folder: str | Path) -> Path:
     student = student.cpu().eval()
     layers = len(network.decoder)
     auto: Any = torch.export.Dim.DYNAMIC
-    ids = torch.randint(len(student.tokenizer), (3, 7), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(len(tokenizer), (3, 7), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids)
     reading, writing = _Reading(network), _Writing(student)
     memory, cache = _names(layers, "memory"), _names(layers, "cache")
@@ -155,7 +155,7 @@ def export_steps(student: Student, folder: str | Path) -> Path:
     }
     for name, content in graphs.items():
         write_bytes(folder / f"{name}.onnx", content)
-    facts = {"fingerprint": student.fingerprint, "tokenizer": student.tokenizer.save(folder), "outputs": outputs}
+    facts = {"fingerprint": student.fingerprint, "tokenizer": tokenizer.save(folder), "outputs": outputs}
     write_bytes(folder / "solera.json", json.dumps(facts, indent=2).encode())
     _require_same(student, Steps(folder), ids)
     return folder

@@ -66,5 +66,5 @@ def test_what_cannot_be_taken_away_so_says_why(student, tmp_path):
     with pytest.raises(ValueError, match="not a softmax"):
         export_huggingface(offset, tmp_path / "offset")
     heads = Student(grow(student.model, 2), Hydra(), tokenizer=student.tokenizer)
-    with pytest.raises(ValueError, match="Hydra"):
+    with pytest.raises(ValueError, match="is a Heads"):
         export_huggingface(heads, tmp_path / "heads")
