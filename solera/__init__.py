@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from solera.data import Batch, Batches, Pairs, Sequences
+    from solera.data import Batch, Batches, Pairs, Recordings, Sequences
     from solera.ensembles import DropoutEnsemble, train_bags, train_ensemble, train_folds, train_snapshots
     from solera.evaluation import evaluate, report
     from solera.methods import (
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
         ProxyDirichlet,
     )
     from solera.teachers import Ensemble, Labels, TransferSet, capture, committee
-    from solera.training import Distiller, Student, Training, distill, fit, translate
+    from solera.training import Distiller, Student, Training, distill, fit, transcribe, translate
 
 # Loaded on first use, so that `solera --help` need not wait for torch.
 _HOMES = {
-    "data": ("Batch", "Batches", "Pairs", "Sequences"),
+    "data": ("Batch", "Batches", "Pairs", "Recordings", "Sequences"),
     "ensembles": ("DropoutEnsemble", "train_bags", "train_ensemble", "train_folds", "train_snapshots"),
     "evaluation": ("evaluate", "report"),
     "methods": (
@@ -38,7 +38,7 @@ _HOMES = {
         "ProxyDirichlet",
     ),
     "teachers": ("Ensemble", "Labels", "TransferSet", "capture", "committee"),
-    "training": ("Distiller", "Student", "Training", "distill", "fit", "translate"),
+    "training": ("Distiller", "Student", "Training", "distill", "fit", "transcribe", "translate"),
 }
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "Pairs",
     "PriorNetwork",
     "ProxyDirichlet",
+    "Recordings",
     "Sequences",
     "Student",
     "Training",
@@ -72,6 +73,7 @@ __all__ = [
     "train_ensemble",
     "train_folds",
     "train_snapshots",
+    "transcribe",
     "translate",
 ]
 

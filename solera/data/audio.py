@@ -19,7 +19,7 @@ PACE = 10  # tokens in a second that nobody speaks
 
 
 def resample(audio: Any, rate: int, wanted: int) -> Tensor:
-    """The same sound with `wanted` samples a second, by Fourier transform: higher frequencies than those hold are lost."""
+    """The same sound with `wanted` samples a second, by Fourier transform; what is too high for them is lost."""
     wave = _one_channel(audio, "the audio").double()
     length = max(1, round(len(wave) * wanted / rate))
     spectrum = torch.fft.rfft(wave)[: min(len(wave), length) // 2 + 1]
@@ -109,7 +109,7 @@ class Recordings(Pairs):
     ) -> None:
         if isinstance(audio, str | Path):
             raise TypeError(f"recordings are a list, got one path: pass [{str(audio)!r}]")
-        self.rate, self.causal = rate, False
+        self.rate = rate
         self.source = [str(one) if isinstance(one, str | Path) else f"recording {n}" for n, one in enumerate(audio)]
         if not self.source:
             raise ValueError("there are no recordings: pass at least one")
@@ -131,6 +131,11 @@ class Recordings(Pairs):
         self.tokenizer = as_tokenizer(train_words(self.target_text or []) if tokenizer is None else tokenizer, start)
         written = None if self.target_text is None else self.tokenizer.targets(self.target_text)
         self._fill(waves, written, int(seconds * rate), index)
+
+    def _bare(self) -> "Recordings":
+        other = Recordings.__new__(Recordings)
+        other.tokenizer, other.rate = self.tokenizer, self.rate
+        return other
 
     def _laid_out(self, sources: list[Any], targets: list[Any] | None) -> tuple[dict[str, Any], list[Any] | None]:
         inputs = {"audio": sources, "samples": [[len(wave)] for wave in sources]}

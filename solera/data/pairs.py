@@ -148,11 +148,16 @@ class Pairs(Sequences):
         wanted = [] if self.target_text is None else ["→", *self.target_text[row].split()]
         return [*self.source[row].split(), *wanted]
 
+    def _bare(self) -> "Pairs":
+        """Pairs of this kind, to be filled."""
+        other = Pairs.__new__(Pairs)
+        other.tokenizer, other.causal = self.tokenizer, self.causal
+        return other
+
     def _with(
         self, source: list[str], text: list[str] | None, sources: list[Any], targets: list[Any] | None, rows: Any
     ) -> "Pairs":
-        other = Pairs.__new__(Pairs)
-        other.tokenizer, other.causal = self.tokenizer, self.causal
+        other = self._bare()
         other.source, other.target_text = source, text
         other._fill(sources, targets, self.tokens, self.index if rows is None else self.index[rows])
         return other

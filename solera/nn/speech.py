@@ -114,7 +114,7 @@ class Recogniser(EncoderDecoder):
         for convolution in self.convolutions:
             x, there = convolution(x.transpose(1, 2)).relu().transpose(1, 2), there[:, ::2]
             x = x * there.unsqueeze(-1)  # as the zeros beyond a recording's end: padding changes nothing
-        memory = self.encoder(self.dropout(x + sinusoids(0, x.shape[1], x)), there)
+        memory = self.encoder(self.dropout(x + sinusoids(0, x)), there)
         if self.training and self.aligned is not None:
             self._asked = inputs, memory, there
         return memory, there
