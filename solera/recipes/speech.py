@@ -67,9 +67,8 @@ class Speech(Recipe):
         for name, evaluation in (("strings", whole), ("tokens", tokens)):
             evaluation.save(work.folder / "evaluation" / name)
         draw(whole, work)
-        return page(
-            self, Found(whole, tokens, [row["WER"] or 0.0 for row in members.rows.values()], study.held_out), work
-        )
+        found = Found(whole, tokens, [row["WER"] or 0.0 for row in members.rows.values()], study.held_out)
+        return page(self, found, work)
 
 
 class Study:

@@ -74,7 +74,7 @@ def every_measure(found: Found) -> str:
 
 def shifted(found: Found) -> str:
     """WER of the sets whose words are known."""
-    sets = [name for name in ("new speaker", "noise 30 dB", "noise 20 dB")]
+    sets = ("new speaker", "noise 30 dB", "noise 20 dB")
     rows = [
         [model, *(display("WER", row.get(f"{name} WER"), found.whole.task) for name in sets)]
         for model, row in found.whole.rows.items()

@@ -72,7 +72,7 @@ def test_what_is_wrong_with_an_array_is_said():
         Recordings([tone()], ["four"], WORDS)
     with pytest.raises(ValueError, match="no recordings"):
         Recordings([], [])
-    with pytest.raises(TypeError, match="pass \\['a.wav'\\]"):
+    with pytest.raises(TypeError, match=r"pass \['a.wav'\]"):
         Recordings("a.wav")
 
 
@@ -90,7 +90,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path):
         with pytest.raises(ValueError, match=f"cut.wav is truncated.*{said}"):
             read_audio(tmp_path / "cut.wav", RATE)
     (tmp_path / "no.wav").write_text("this is no sound")
-    with pytest.raises(ValueError, match=r"no.wav is no sound file"):
+    with pytest.raises(ValueError, match=r"no\.wav is no sound file"):
         read_audio(tmp_path / "no.wav", RATE)
-    with pytest.raises(FileNotFoundError, match="none.wav"):
+    with pytest.raises(FileNotFoundError, match=r"none\.wav"):
         read_audio(tmp_path / "none.wav", RATE)

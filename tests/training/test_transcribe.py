@@ -6,8 +6,20 @@ import pytest
 import soundfile
 import torch
 
-from solera import Ensemble, ProxyDirichlet, Recordings, Student, Training, capture, distill, evaluate, fit, metrics
-from solera import transcribe, translate
+from solera import (
+    Ensemble,
+    ProxyDirichlet,
+    Recordings,
+    Student,
+    Training,
+    capture,
+    distill,
+    evaluate,
+    fit,
+    metrics,
+    transcribe,
+    translate,
+)
 from solera.data import train_words
 from solera.metrics import speech
 from solera.nn import Recogniser
