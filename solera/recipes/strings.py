@@ -54,7 +54,7 @@ class Spoken:
         there = (known["take"] >= takes.start) & (known["take"] < takes.stop)
         own = {speaker: np.flatnonzero(there & (known["speaker"] == speaker)) for speaker in speakers}
         for _ in range(count):
-            chosen = draw.choice(own[speakers[draw.integers(len(speakers))]], draw.integers(3, 7))
+            chosen = draw.choice(own[speakers[int(draw.integers(len(speakers)))]], draw.integers(3, 7))
             parts = []
             for number in chosen:
                 gain = np.float32(10 ** (draw.uniform(-GAIN, GAIN) / 20))
