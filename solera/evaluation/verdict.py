@@ -51,6 +51,7 @@ from solera.evaluation.latency import Cost, cost_beside
 from solera.evaluation.recalibrated import calibrated_name
 from solera.evaluation.result import Evaluation
 from solera.evaluation.shares import least_examples
+from solera.evaluation.words import score_named
 
 REFUSED = {
     "lost": " Do not reject by its total uncertainty: that was lost.",
@@ -125,7 +126,7 @@ def _keep(case: _Case, sentence: str, undecided: bool = False) -> _Decision:
 
 def _impossible(case: _Case) -> _Decision | None:
     value = case.value(case.student)
-    if np.isfinite(value):
+    if np.isfinite(value) or score_named("NLL", case.result.task)[0] is None:
         return None
     told = "∞: it gave what happened a probability of 0" if value == np.inf else f"{value}, which is no number"
     return _keep(case, f"Do not deploy this student: its NLL is {told}. Keep the ensemble.")

@@ -51,8 +51,16 @@ def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     }
 
 
-def to_onnx(program: torch.export.ExportedProgram, names: Sequence[str], outputs: Sequence[str]) -> Any:
-    """The model, its inputs, outputs and free axes named; without the paths of source files that torch writes down."""
+def to_onnx(
+    program: torch.export.ExportedProgram,
+    names: Sequence[str],
+    outputs: Sequence[str],
+    named: Sequence[tuple[int | str, ...]] | None = None,
+) -> Any:
+    """The model, its inputs, outputs and free axes named; without the paths of source files that torch writes down.
+
+    `named` are the axes of every input, where they are not `axes_of` the program: those that are free by name.
+    """
     made = torch.onnx.export(
         program, input_names=list(names), dynamo=True, verbose=False, custom_translation_table=_translations()
     )
@@ -67,7 +75,7 @@ def to_onnx(program: torch.export.ExportedProgram, names: Sequence[str], outputs
         value.name = name
     model = made.model_proto
     free = {}
-    for value, axes in zip(model.graph.input, axes_of(program), strict=True):
+    for value, axes in zip(model.graph.input, named or axes_of(program), strict=True):
         pairs = zip(value.type.tensor_type.shape.dim, axes, strict=True)
         free |= {dim.dim_param: axis for dim, axis in pairs if isinstance(axis, str)}
     for value in (*model.graph.input, *model.graph.output):

@@ -27,7 +27,12 @@ from solera.serving.onnx_graph import to_onnx
 from solera.serving.trace import quietly
 from solera.training.student import Student
 
+BATCH, SOURCE, BEFORE = 103, 107, 109  # sizes to trace with, which no other axis of a network is likely to have
 TOLERANCE = 1e-4  # of log-probabilities and of nats, relative to max(1, |value|)
+
+
+def _in_pairs(tensors: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    return list(zip(tensors[::2], tensors[1::2], strict=True))
 
 
 class _Reading(nn.Module):
@@ -50,18 +55,19 @@ class _Writing(nn.Module):
         assert isinstance(student.model, EncoderDecoder)
         self.network, self.method = student.model, student.method
 
-    def forward(self, tokens: Tensor, position: Tensor, attention_mask: Tensor, *known: Tensor) -> tuple[Tensor, ...]:
-        pairs = list(zip(known[::2], known[1::2], strict=True))
-        half = len(pairs) // 2
-        state = {"memory": pairs[:half], "cache": pairs[half:], "mask": attention_mask.bool()[:, None, None]}
-        output, after = self.network.step({**state, "position": position}, tokens)
+    def forward(
+        self, tokens: Tensor, position: Tensor, attention_mask: Tensor, memory: list[Tensor], cache: list[Tensor]
+    ) -> tuple[Tensor, ...]:
+        known = {"memory": _in_pairs(memory), "cache": _in_pairs(cache), "mask": attention_mask.bool()[:, None, None]}
+        output, after = self.network.step({**known, "position": position}, tokens)
         said = self.method.predict(output)
         measures = [said.total] + ([said.data, said.knowledge] if isinstance(said, SecondOrder) else [])
         return log_probs_of(said), *measures, *(tensor for pair in after["cache"] for tensor in pair)
 
 
-def _names(layers: int, prefix: str) -> list[str]:
-    return [f"{prefix}_{kind}_{layer}" for layer in range(layers) for kind in ("keys", "values")]
+def _names(prefix: str, tensors: Sequence[Tensor]) -> list[str]:
+    """Of keys and values, in turn, layer by layer."""
+    return [f"{prefix}_{'values' if place % 2 else 'keys'}_{place // 2}" for place in range(len(tensors))]
 
 
 @dataclass(frozen=True)
@@ -113,10 +119,23 @@ class Steps:
         return beam(self._step, self.begin(inputs), start, self.tokenizer.end, longest, beams, early=True)
 
 
-def _exported(module: nn.Module, given: Sequence[Tensor], axes: Any, names: list[str], outputs: list[str]) -> bytes:
+def _exported(module: nn.Module, given: dict[str, Any], outputs: list[str], free: dict[int, str]) -> bytes:
+    """A graph of these inputs, of which an axis of one of these sizes is free, by this name."""
+    dims = {size: torch.export.Dim(name, min=int(name != "before")) for size, name in free.items()}
+
+    def named(tensor: Tensor) -> tuple[int | str, ...]:
+        return tuple(free.get(size, size) for size in tensor.shape)
+
+    def axes(tensor: Tensor) -> dict[int, Any]:
+        return {axis: dims[size] for axis, size in enumerate(tensor.shape) if size in dims}
+
+    nests = given.values()
+    shapes = tuple([axes(t) for t in nest] if isinstance(nest, list) else axes(nest) for nest in nests)
+    names = [n for key, nest in given.items() for n in (_names(key, nest) if isinstance(nest, list) else [key])]
+    flat = [tensor for nest in nests for tensor in (nest if isinstance(nest, list) else [nest])]
     with quietly(), torch.no_grad():
-        program = torch.export.export(module.eval(), tuple(given), dynamic_shapes=axes, strict=False)
-        return to_onnx(program, names, outputs).SerializeToString()
+        program = torch.export.export(module.eval(), tuple(nests), dynamic_shapes=shapes, strict=False)
+        return to_onnx(program, names, outputs, [named(tensor) for tensor in flat]).SerializeToString()
 
 
 @torch.no_grad()
@@ -130,28 +149,20 @@ def export_steps(student: Student, folder: str | Path) -> Path:
             "export a Hugging Face network with solera.serving.export_huggingface"
         )
     student = student.cpu().eval()
-    layers = len(network.decoder)
-    auto: Any = torch.export.Dim.DYNAMIC
-    ids = torch.randint(len(tokenizer), (3, 7), generator=torch.Generator().manual_seed(0))
-    mask = torch.ones_like(ids)
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.randint(len(tokenizer), (BATCH, SOURCE), generator=draw)
     reading, writing = _Reading(network), _Writing(student)
-    memory, cache = _names(layers, "memory"), _names(layers, "cache")
-    read = reading(ids, mask)
-    past = [torch.randn(3, *tensor.shape[1:2], 2, tensor.shape[-1]) for tensor in read]
-    measures = ["total", "data", "knowledge"][
-        : 3 if isinstance(student.method.predict(torch.zeros(1, 4)), SecondOrder) else 1
-    ]
-    outputs = ["log_mean", *measures, *(f"new_{name}" for name in cache)]
-    rows = {0: auto}
+    source = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    memory = list(reading(*source.values()))
+    cache = [tensor[:, :, :1].expand(-1, -1, BEFORE, -1).contiguous() for tensor in memory]
+    second = isinstance(student.method.predict(torch.zeros(1, 4)), SecondOrder)
+    measures = ["total", "data", "knowledge"] if second else ["total"]
+    outputs = ["log_mean", *measures, *(f"new_{name}" for name in _names("cache", cache))]
+    given = {"tokens": ids[:, 0], "position": torch.tensor(BEFORE), "attention_mask": source["attention_mask"]}
+    free = {BATCH: "batch", SOURCE: "source", BEFORE: "before"}
     graphs = {
-        "encoder": _exported(reading, [ids, mask], ({0: auto, 1: auto},) * 2, ["input_ids", "attention_mask"], memory),
-        "step": _exported(
-            writing,
-            [ids[:, 0], torch.tensor(2), mask, *read, *past],
-            (rows, None, {0: auto, 1: auto}, tuple({0: auto, 2: auto} for _ in (*read, *past))),
-            ["tokens", "position", "attention_mask", *memory, *cache],
-            outputs,
-        ),
+        "encoder": _exported(reading, source, _names("memory", memory), free),
+        "step": _exported(writing, {**given, "memory": memory, "cache": cache}, outputs, free),
     }
     for name, content in graphs.items():
         write_bytes(folder / f"{name}.onnx", content)

@@ -62,7 +62,7 @@ def entry(said: Translated, asked: Asked) -> dict[str, Any]:
     """One translation as JSON; `accepted` where there is a threshold."""
     found = {name: value for name, value in asdict(said).items() if name not in ("measures", "tokens")}
     if asked.threshold is not None:
-        found["accepted"] = getattr(said, asked.measure) <= asked.threshold
+        found["accepted"] = (getattr(said, asked.measure) or 0.0) <= asked.threshold  # of an empty sentence: nothing
     return found
 
 

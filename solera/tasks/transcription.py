@@ -35,7 +35,7 @@ class Transcription(Generation):
         Score("agreement", 1, "How often it writes the very words that the ensemble writes.", percent=True),
     )
     margins: ClassVar[tuple[Margin, ...]] = (
-        Margin("quality", "WER", 0.01),
+        Margin("accuracy", "WER", 0.01),
         Margin("rejection", "PRR", 0.05),
     )
     shifted: ClassVar[tuple[str, ...]] = ("WER", "exact")

@@ -37,7 +37,7 @@ class Translation(Generation):
         Score("agreement", 1, "How often it writes the very sentence that the ensemble writes.", percent=True),
     )
     margins: ClassVar[tuple[Margin, ...]] = (
-        Margin("quality", "BLEU", 0.01),
+        Margin("accuracy", "BLEU", 0.01),
         Margin("rejection", "PRR", 0.05),
     )
     shifted: ClassVar[tuple[str, ...]] = ("BLEU", "chrF")

@@ -17,10 +17,12 @@ from solera import (
     evaluate,
     fit,
     metrics,
+    report,
     transcribe,
     translate,
 )
 from solera.data import train_words
+from solera.evaluation import Evaluation
 from solera.metrics import speech
 from solera.nn import Recogniser
 from solera.tasks import Seq2Seq, Transcription
@@ -91,15 +93,24 @@ def test_words_are_heard_and_errors_are_those_of_jiwer(ensemble, members, test):
     assert set(again.take([0]).inputs) == {"audio", "samples", "decoder_input_ids"}
 
 
-def test_noise_is_less_known_and_rejection_is_measured(ensemble, members, test, tmp_path):
+def test_noise_is_less_known_and_rejection_is_measured(ensemble, student, test, tmp_path):
     draw = np.random.default_rng(2)
     noise = Recordings([0.1 * draw.normal(size=5000) for _ in range(12)], None, TOKENS)
-    said = {"ensemble": {where: transcribe(ensemble, some, 2) for where, some in (("test", test), ("noise", noise))}}
+    sets = {"test": test, "noise": noise}
+    said = {
+        name: {where: transcribe(model, some, 2) for where, some in sets.items()}
+        for name, model in {"ensemble": ensemble, "student": student}.items()
+    }
     found = evaluate(said, test, task=Transcription(), unfamiliar={"noise": noise}, resamples=8)
     both = torch.cat([said["ensemble"]["test"].knowledge, said["ensemble"]["noise"].knowledge])
     row = found.rows["ensemble"]
     assert row["OOD noise knowledge"] == pytest.approx(metrics.auroc(both, np.repeat([0, 1], [20, 12])), abs=1e-12)
     assert row["OOD noise total"] > 0.8
+    again = Evaluation.load(found.save(tmp_path / "kept"))
+    assert again.rows["ensemble"]["WER"] == row["WER"]
+    assert "WER of what is kept" in report(found, tmp_path / "report.html").read_text()
+    (curve,) = found.task.figures(found.columns["ensemble"]["test"], found.target)
+    assert curve.y[0] == pytest.approx(row["WER"])
     with pytest.raises(ValueError, match="not among the translated sources"):
         evaluate({"e": {"test": said["ensemble"]["noise"]}}, test.of(torch.arange(12)), task=Transcription())
 
