@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from solera.calibration import calibrate
-    from solera.data import Batch, Batches, Pairs, Sequences
+    from solera.data import Batch, Batches, Pairs, Recordings, Sequences
     from solera.ensembles import DropoutEnsemble, train_bags, train_ensemble, train_folds, train_snapshots
     from solera.evaluation import evaluate, report
     from solera.methods import (
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
         ProxyDirichlet,
     )
     from solera.teachers import Ensemble, Labels, TransferSet, capture, committee
-    from solera.training import Distiller, Student, Training, distill, fit, translate
+    from solera.training import Distiller, Student, Training, distill, fit, transcribe, translate
 
 # Loaded on first use, so that `solera --help` need not wait for torch.
 _HOMES = {
     "calibration": ("calibrate",),
-    "data": ("Batch", "Batches", "Pairs", "Sequences"),
+    "data": ("Batch", "Batches", "Pairs", "Recordings", "Sequences"),
     "ensembles": ("DropoutEnsemble", "train_bags", "train_ensemble", "train_folds", "train_snapshots"),
     "evaluation": ("evaluate", "report"),
     "methods": (
@@ -40,7 +40,7 @@ _HOMES = {
         "ProxyDirichlet",
     ),
     "teachers": ("Ensemble", "Labels", "TransferSet", "capture", "committee"),
-    "training": ("Distiller", "Student", "Training", "distill", "fit", "translate"),
+    "training": ("Distiller", "Student", "Training", "distill", "fit", "transcribe", "translate"),
 }
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "Pairs",
     "PriorNetwork",
     "ProxyDirichlet",
+    "Recordings",
     "Sequences",
     "Student",
     "Training",
@@ -75,6 +76,7 @@ __all__ = [
     "train_ensemble",
     "train_folds",
     "train_snapshots",
+    "transcribe",
     "translate",
 ]
 

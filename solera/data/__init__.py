@@ -2,6 +2,7 @@
 
 from solera.data.arrays import as_array, as_inputs
 from solera.data.as_batches import as_batches, fingerprint_of, one_epoch, shuffling
+from solera.data.audio import Recordings, read_audio, resample
 from solera.data.augment import View, default_views
 from solera.data.batch import UNLABELLED, Batch, ManyBatches, Shuffling, map_tensors, require_finite_inputs, tensors_in
 from solera.data.chunks import chunked
@@ -13,7 +14,7 @@ from solera.data.pairs import CausalPairs, Pairs
 from solera.data.sequences import Sequences
 from solera.data.tag_scheme import Span
 from solera.data.tags import Tags
-from solera.data.tokenizers import Tokenizer, as_tokenizer, train_bpe
+from solera.data.tokenizers import Tokenizer, as_tokenizer, train_bpe, train_words
 from solera.data.views import Augment, Augmented, Views
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Names",
     "Pairs",
     "Read",
+    "Recordings",
     "Sentence",
     "Sequences",
     "Shuffling",
@@ -48,10 +50,13 @@ __all__ = [
     "load_conll",
     "map_tensors",
     "one_epoch",
+    "read_audio",
     "read_pair",
     "require_finite_inputs",
+    "resample",
     "save_conll",
     "shuffling",
     "tensors_in",
     "train_bpe",
+    "train_words",
 ]

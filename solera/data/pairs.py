@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from solera.data.batch import UNLABELLED
+from solera.data.batch import UNLABELLED, Batch
 from solera.data.sequences import Sequences
 from solera.data.tokenizers import Tokenizer, as_tokenizer, train_bpe
 
@@ -105,6 +105,17 @@ class Pairs(Sequences):
         return target, weight if target is None or weight is None else weight * (target != UNLABELLED)
 
     @property
+    def longest(self) -> int:
+        """How many tokens a model may write for any of these: twice the source's and ten."""
+        return 2 * int(self.lengths.max()) + 10
+
+    def has_source(self, row: int, batch: Batch, place: int) -> bool:
+        """Whether a batch has this row's source at this place."""
+        ids = batch.inputs["input_ids"][place]
+        mask = batch.inputs["attention_mask"][place].bool() if "attention_mask" in batch.inputs else ids == ids
+        return self._sources[row] == ids[mask].tolist()[: len(self._sources[row])]
+
+    @property
     def vocabulary(self) -> str:
         """The fingerprint of the tokenizer: a memory of another one's tokens is refused."""
         return self.tokenizer.fingerprint
@@ -137,11 +148,16 @@ class Pairs(Sequences):
         wanted = [] if self.target_text is None else ["→", *self.target_text[row].split()]
         return [*self.source[row].split(), *wanted]
 
+    def _bare(self) -> "Pairs":
+        """Pairs of this kind, to be filled."""
+        other = Pairs.__new__(Pairs)
+        other.tokenizer, other.causal = self.tokenizer, self.causal
+        return other
+
     def _with(
         self, source: list[str], text: list[str] | None, sources: list[Any], targets: list[Any] | None, rows: Any
     ) -> "Pairs":
-        other = Pairs.__new__(Pairs)
-        other.tokenizer, other.causal = self.tokenizer, self.causal
+        other = self._bare()
         other.source, other.target_text = source, text
         other._fill(sources, targets, self.tokens, self.index if rows is None else self.index[rows])
         return other

@@ -91,7 +91,12 @@ class _Fast(Tokenizer):
         return self.tokenizer.get_vocab_size()
 
     def sources(self, lines: Sequence[str]) -> list[list[int]]:
-        encoded = self.tokenizer.encode_batch(list(lines), add_special_tokens=False)
+        try:
+            encoded = self.tokenizer.encode_batch(list(lines), add_special_tokens=False)
+        except Exception as error:  # of `tokenizers`, which has no other kind
+            raise ValueError(
+                f"a line has a word that the tokenizer does not know: train it on all words ({error})"
+            ) from error
         return [[*line.ids, self.end] for line in encoded]
 
     targets = sources
@@ -248,4 +253,18 @@ def train_bpe(lines: Iterable[str], size: int = 4000, lowercase: bool = False) -
         vocab_size=size, special_tokens=[PAD, START, END], initial_alphabet=alphabet, show_progress=False
     )
     made.train_from_iterator(lines, trainer)
+    return _Fast(made)
+
+
+def train_words(lines: Iterable[str]) -> Tokenizer:
+    """A token for each word of these lines, between spaces: for small vocabularies. Other words are refused."""
+    try:
+        import tokenizers
+        from tokenizers import models, pre_tokenizers, trainers
+    except ImportError as error:
+        raise ImportError("a tokenizer is trained by `tokenizers`: pip install 'solera[speech]'") from error
+    made = tokenizers.Tokenizer(models.WordLevel())
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words = sorted({word for line in lines for word in line.split()})
+    made.train_from_iterator(words, trainers.WordLevelTrainer(special_tokens=[PAD, START, END], show_progress=False))
     return _Fast(made)

@@ -8,6 +8,7 @@ from solera.nn.default import network_for
 from solera.nn.heads import Heads, grow
 from solera.nn.mlp import MLP
 from solera.nn.resnet import ResNet
+from solera.nn.speech import LogMel, Recogniser
 from solera.nn.standardize import Standardize
 from solera.nn.tagger import Tagger
 from solera.nn.transformer import EncoderDecoder, Translator
@@ -23,6 +24,8 @@ __all__ = [
     "ConvNet",
     "EncoderDecoder",
     "Heads",
+    "LogMel",
+    "Recogniser",
     "ResNet",
     "Span",
     "Standardize",

@@ -31,6 +31,12 @@ def verdict(claim: str, held: bool | np.bool_) -> str:
     return f"- **{'Held' if held else 'Not held'}**: {claim}"
 
 
+def judged(claim: str, low: float, middle: float, high: float, least: float = 0.0) -> str:
+    """Held where the whole interval lies above; by the mean alone; or not. In points."""
+    said = "Held" if low > least else "Held by the mean, not surely" if middle > least else "Not held"
+    return f"- **{said}**: {claim} ({100 * middle:.2f}, {100 * low:.2f} to {100 * high:.2f})"
+
+
 def pyplot() -> Any:
     """matplotlib, drawing into memory, on a light background; asked for before the work starts, so that it is there."""
     try:

@@ -9,7 +9,7 @@ from solera.evaluation import Evaluation
 from solera.evaluation.result import display
 from solera.metrics.text import signatures
 from solera.recipes.base import Workspace
-from solera.recipes.page import origin, pyplot, save_figure, spread, table
+from solera.recipes.page import judged, origin, pyplot, save_figure, spread, table
 from solera.tasks import Row
 
 if TYPE_CHECKING:
@@ -112,12 +112,6 @@ def rejection(found: Found) -> str:
     return table(["model", "PRR by total", "by knowledge", "by score"], rows)
 
 
-def _judged(claim: str, low: float, middle: float, high: float, least: float = 0.0) -> str:
-    """Held where the whole interval lies above; by the mean alone; or not."""
-    said = "Held" if low > least else "Held by the mean, not surely" if middle > least else "Not held"
-    return f"- **{said}**: {claim} ({100 * middle:.2f}, {100 * low:.2f} to {100 * high:.2f})"
-
-
 def claims(found: Found) -> str:
     """What the papers say, with 95 % intervals of resampled sentences."""
     lines = []
@@ -128,7 +122,7 @@ def claims(found: Found) -> str:
         gap = which.difference(model, other, key) if model in which.rows and other in which.rows else None
         if gap is not None:
             ends = sorted((sign * gap.low, sign * gap.high))
-            lines.append(_judged(claim, ends[0], sign * gap.value, ends[1], least))
+            lines.append(judged(claim, ends[0], sign * gap.value, ends[1], least))
 
     better("the ensemble is one BLEU better than its first member", found.whole, "ensemble", "single", "BLEU", 1, 0.01)
     for name in ("EnD", "SEnD²", "sequence KD"):
@@ -142,7 +136,7 @@ def claims(found: Found) -> str:
                 at = found.whole.interval(model, f"OOD {name} {key}")
                 if at is not None:
                     text = f"{model} tells {name} sources by {MEASURES[key]}, AUROC at least {100 * least:.0f}"
-                    lines.append(_judged(text, at.low, at.value, at.high, least))
+                    lines.append(judged(text, at.low, at.value, at.high, least))
     for name in ("permuted", "French", "news", "web"):
         key = f"OOD {name} knowledge"
         own, theirs = (found.whole.rows[model].get(key) for model in ("SEnD²", "ensemble"))

@@ -7,6 +7,7 @@ from solera.tasks.infer import entry_of, register, task_named, task_of, task_of_
 from solera.tasks.regression import Regression
 from solera.tasks.seq2seq import Seq2Seq
 from solera.tasks.tagging import Tagging
+from solera.tasks.transcription import Transcription
 from solera.tasks.translation import Translation
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Seq2Seq",
     "Tagging",
     "Task",
+    "Transcription",
     "Translation",
     "entry_of",
     "mean_of",

@@ -11,9 +11,12 @@ from solera.tasks.classification import Classification
 from solera.tasks.regression import Regression
 from solera.tasks.seq2seq import Seq2Seq
 from solera.tasks.tagging import Tagging
+from solera.tasks.transcription import Transcription
 from solera.tasks.translation import Translation
 
-TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classification, Regression, Seq2Seq, Tagging, Translation)}
+TASKS: dict[str, type[Task]] = {
+    kind.name: kind for kind in (Classification, Regression, Seq2Seq, Tagging, Transcription, Translation)
+}
 
 
 def register(kind: type[Task]) -> type[Task]:

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from solera import metrics
 from solera.data import Batch
@@ -60,6 +61,14 @@ class Seq2Seq(Classification):
         Margin("rejection", "PRR", 0.05),
     )
     shifted: ClassVar[tuple[str, ...]] = ("accuracy", "NLL", "ECE-1")
+
+    def label_loss(
+        self, network: nn.Module, prediction: Prediction, batch: Batch, smoothing: float = 0.0
+    ) -> Float[Tensor, "*batch"]:
+        """−ln p(y), and what a network with a helper (CTC) adds: its `helper_loss(batch)`, unless that is None."""
+        loss = super().label_loss(network, prediction, batch, smoothing)
+        helper = network.helper_loss(batch) if hasattr(network, "helper_loss") else None  # type: ignore[operator]
+        return loss if helper is None else loss + helper
 
     def columns(self, prediction: Prediction, batch: Batch) -> dict[str, Tensor | np.ndarray]:
         """And, with targets, `top` and `hit`: the probabilities of the five likeliest tokens, and which is right."""

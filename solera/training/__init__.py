@@ -5,6 +5,7 @@ from solera.training.distiller import Distiller
 from solera.training.fit import fit
 from solera.training.settings import Training
 from solera.training.student import Student
+from solera.training.transcribe import transcribe
 from solera.training.translate import translate
 
-__all__ = ["Distiller", "Student", "Training", "distill", "fit", "translate"]
+__all__ = ["Distiller", "Student", "Training", "distill", "fit", "transcribe", "translate"]

@@ -121,6 +121,15 @@ class Student(nn.Module):
 
         return translate(self, sentences, beams)
 
+    def transcribe(self, recordings: Sequence[Any], beams: int = 5) -> "list[Translated]":
+        """What it hears in each recording, an array of samples or a sound file, with its uncertainty.
+
+        `solera.transcribe` has more settings.
+        """
+        from solera.training.transcribe import transcribe
+
+        return transcribe(self, recordings, beams)
+
     def entities(self, text: str | Sequence[str]) -> list[Entity]:
         """The entities of a text, or of the tokens of one: text, type, start, end, confidence and uncertainties."""
         return read(self, text).entities

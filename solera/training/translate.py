@@ -86,7 +86,7 @@ def _asked(model: Any, average: Literal["probs", "log_probs"]) -> _Asked:
 def _hypotheses(asked: _Asked, pairs: Pairs, settings: _Settings) -> Hypotheses:
     """The best ones for every source of these pairs."""
     inputs = pairs.without_targets().take(range(pairs.examples)).inputs
-    longest = settings.longest or 2 * int(pairs.lengths.max()) + 10
+    longest = settings.longest or pairs.longest
     start, end = torch.full((pairs.examples,), pairs.tokenizer.start), pairs.tokenizer.end
     state = asked.begin(inputs)
     if settings.beams == 1:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -71,7 +72,7 @@ class TranslatedPairs(Pairs):
         fingerprints: list[str],
     ) -> "TranslatedPairs":
         """The pairs with what was written as their targets."""
-        found = cls.__new__(cls)
+        found = object.__new__(_kind(type(pairs)))
         found.__dict__ |= pairs.with_targets(written).__dict__  # with `causal`, whatever class the pairs were of
         found.wanted, found.log_probs, found.fingerprints = pairs.target_text, log_probs, fingerprints
         found.measures, found.token_measures = measures, token_measures
@@ -109,9 +110,9 @@ class TranslatedPairs(Pairs):
 
     def check(self, batch: Batch) -> None:
         """Refuses other inputs than those that were translated."""
-        for number, ids, mask in zip(batch.index.tolist(), *_sources(batch), strict=True):
+        for place, number in enumerate(batch.index.tolist()):
             row = self._place.get(number)
-            if row is None or self._sources[row] != ids[mask].tolist()[: len(self._sources[row])]:
+            if row is None or not self.has_source(row, batch, place):
                 raise MismatchError(
                     f"example {number} is not among the translated sources: translate these pairs, with this tokenizer"
                 )
@@ -128,6 +129,9 @@ class TranslatedPairs(Pairs):
         )
 
 
-def _sources(batch: Batch) -> tuple[Tensor, Tensor]:
-    ids = batch.inputs["input_ids"]
-    return ids, batch.inputs.get("attention_mask", torch.ones_like(ids)).bool()
+@cache
+def _kind(kind: type[Pairs]) -> type[TranslatedPairs]:
+    """The class of what was written for pairs of this class, whose inputs stay as that one lays them out."""
+    return (
+        kind if issubclass(kind, TranslatedPairs) else type(f"Translated{kind.__name__}", (TranslatedPairs, kind), {})
+    )
