@@ -34,6 +34,13 @@ def _alike_in_any_order():
         yield
 
 
+@pytest.fixture
+def short_rounds(monkeypatch):
+    """A patient training has rounds of 12 and 24 epochs, whatever the number of steps."""
+    monkeypatch.setattr("solera.training.patience.FIRST", 12)
+    monkeypatch.setattr("solera.training.patience.LEAST_STEPS", 1)
+
+
 @pytest.fixture(scope="session")
 def browser():
     """A real Chromium, one for each process of the tests."""

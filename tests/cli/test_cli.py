@@ -193,7 +193,7 @@ def test_the_version_is_the_installed_one():
     assert (done.exit_code, done.stdout) == (0, f"solera {version('solera')}\n")
 
 
-def test_the_demo_ends_with_what_works_without_a_checkout(arrays, monkeypatch):
+def test_the_demo_ends_with_what_works_without_a_checkout(arrays, monkeypatch, short_rounds):
     """A user of the wheel has no docs folder; the lines of Python that it prints run as they are."""
     from sklearn.linear_model import LogisticRegression
 

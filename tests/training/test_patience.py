@@ -8,18 +8,10 @@ from solera import Batches, EnD, EnD2, Ensemble, Hydra, ProxyDirichlet, Student,
 from solera.core.progress import quiet
 from solera.data import UNLABELLED
 from solera.nn import MLP
-from solera.training import patience
 from solera.training.lesson import Lesson
 from solera.training.patience import SHARES, patiently, rounds, surely_less
 
 QUICK = Training(epochs="patient", most_rounds=2, lr=2e-2)
-
-
-@pytest.fixture
-def short_rounds(monkeypatch):
-    """Rounds of 12 and 24 epochs, whatever the number of steps."""
-    monkeypatch.setattr(patience, "FIRST", 12)
-    monkeypatch.setattr(patience, "LEAST_STEPS", 1)
 
 
 def teacher(members=3):
