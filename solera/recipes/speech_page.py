@@ -76,7 +76,7 @@ def shifted(found: Found) -> str:
     """WER of the sets whose words are known."""
     sets = ("new speaker", "noise 30 dB", "noise 20 dB")
     rows = [
-        [model, *(display("WER", row.get(f"{name} WER"), found.whole.task) for name in sets)]
+        [model, *(display("WER", row[f"WER on {name}"], found.whole.task) for name in sets)]
         for model, row in found.whole.rows.items()
     ]
     return table(["model", *sets], rows)
