@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from solera.core.checks import require_positive
-from solera.core.seeds import generator, stream
+from solera.core.seeds import generator
 from solera.data import Pairs, Tokenizer, as_tokenizer, train_bpe
 from solera.data.pairs import read_lines
 from solera.ensembles import train_ensemble, train_snapshots
@@ -60,13 +60,13 @@ class Translation(Recipe):
     data: str = "../shared/data"
     members: int = 3
     epochs: int = 6
-    student_epochs: int = 5
+    student_epochs: int = 3  # after a member's, from whose weights every student starts
     sentences: int = 0  # the first so many pairs; 0: all of them
     vocabulary: int = 4_000
     width: int = 192
     tokens: int = 1_024  # in a batch
     keep: int = 32  # likeliest tokens that the memory keeps
-    sweep: tuple[int, ...] = (8,)  # other numbers of them, for EnD
+    sweep: tuple[int, ...] = ()  # other numbers of them, for EnD
     own_beams: int = 1  # with which the ensemble translates the training set
     beams: int = 5
     test: int = 0  # the first so many test sentences; 0: all of them
@@ -173,22 +173,24 @@ class Study:
         """A member's architecture, and a student's."""
         return Translator(len(self.tokenizer), self.recipe.width)
 
-    def training(self, epochs: int, seed: int, label_weight: float = 0.0) -> Training:
-        """The same for all, but for its length; a student that sees labels sees them smoothed, as in the paper."""
-        smoothing = 0.1 if label_weight else 0.0
+    def member_training(self) -> Training:
+        """From nothing, by maximum likelihood, without label smoothing."""
+        return Training(epochs=self.recipe.epochs, lr=2e-3, warm_up=0.2, clip=1.0, seed=self.recipe.seed)
+
+    def student_training(self, label_weight: float = 0.0) -> Training:
+        """On from a member; a student that sees labels sees them smoothed, as in the paper."""
         return Training(
-            epochs=epochs, lr=2e-3, warm_up=0.2, clip=1.0, seed=seed, label_weight=label_weight,
-            label_smoothing=smoothing,
+            epochs=self.recipe.student_epochs, lr=1e-3, warm_up=0.2, clip=1.0, seed=self.recipe.seed,
+            label_weight=label_weight, label_smoothing=0.1 if label_weight else 0.0,
         )  # fmt: skip
 
     @cached_property
     def ensemble(self) -> Ensemble:
-        """Members of their own seeds, by maximum likelihood, without label smoothing."""
-        recipe = self.recipe
-        self.work.say(f"training {recipe.members} translators on {self.train.examples} pairs")
-        training = self.training(recipe.epochs, recipe.seed)
+        """Members of their own seeds."""
+        members, folder = self.recipe.members, self.folder / "ensemble"
+        self.work.say(f"training {members} translators on {self.train.examples} pairs")
         return train_ensemble(
-            self.network, self.train, recipe.members, training, task=Seq2Seq(), folder=self.folder / "ensemble"
+            self.network, self.train, members, self.member_training(), task=Seq2Seq(), folder=folder
         )
 
     @cache  # noqa: B019
@@ -217,8 +219,8 @@ class Study:
 
     def models(self) -> dict[str, Ensemble | Student]:
         """By name, in the order of the tables."""
-        recipe, single = self.recipe, Student(self.ensemble.models[0], EnD(), tokenizer=self.tokenizer)
-        found: dict[str, Ensemble | Student] = {"single": single, "ensemble": self.ensemble}
+        recipe = self.recipe
+        found: dict[str, Ensemble | Student] = {"single": self.single, "ensemble": self.ensemble}
         if recipe.snapshots:
             found["snapshots"] = self.snapshot_ensemble()
         found["SEnD²"] = self.student("SEnD²", ProxyDirichlet(), "own", recipe.keep, 0.0)
@@ -230,9 +232,10 @@ class Study:
             found[name] = self.student(name, EnD(tail="dropped"), "references", keep, 0.5)
         return found
 
-    def _fresh(self) -> Translator:
-        torch.manual_seed(stream(self.recipe.seed, "student"))
-        return self.network()
+    @property
+    def single(self) -> Student:
+        """The first member, alone: a rival, and where students start."""
+        return Student(self.ensemble.models[0], EnD(), tokenizer=self.tokenizer)
 
     def student(self, name: str, method: Method, what: str, keep: int, label_weight: float) -> Student:
         """Distilled from a memory; of the ensemble's own outputs, its uncertainty is sized on the pairs held out."""
@@ -244,12 +247,13 @@ class Study:
         own = what == "own"
         student = distill(
             memory,
-            self._fresh(),
+            self.network(),
             self.own("train") if own else self.train,
             method,
-            self.training(self.recipe.student_epochs, self.recipe.seed, label_weight),
+            self.student_training(label_weight),
             task=Seq2Seq(),
             validation=self.own("held") if own else None,
+            start=self.single,
             folder=self.folder / "training" / name,
         )
         student.save(kept)
@@ -258,17 +262,18 @@ class Study:
     def sequence_student(self) -> Student:
         """Sequence-level distillation: maximum likelihood of the ensemble's outputs (Kim and Rush, 2016)."""
         self.work.say("distilling sequence KD")
-        training = self.training(self.recipe.student_epochs, self.recipe.seed)
-        place = self.folder / "training" / "sequence KD"
-        network = fit(self._fresh(), self.own("train"), training, task=Seq2Seq(), folder=place, title="sequence KD")
+        place, network = self.folder / "training" / "sequence KD", self.network()
+        network.load_state_dict(self.ensemble.models[0].state_dict())
+        network = fit(
+            network, self.own("train"), self.student_training(), task=Seq2Seq(), folder=place, title="sequence KD"
+        )
         return Student(network, EnD(), tokenizer=self.tokenizer)
 
     def snapshot_ensemble(self) -> Ensemble:
         """One training with warm restarts (SGDR), a member per cycle."""
         recipe = self.recipe
-        training = self.training(recipe.epochs, recipe.seed)
         make, place = partial(Translator, len(self.tokenizer), recipe.width), self.folder / "snapshots"
-        return train_snapshots(make, self.train, recipe.snapshots, training, task=Seq2Seq(), folder=place)
+        return train_snapshots(make, self.train, recipe.snapshots, self.member_training(), task=Seq2Seq(), folder=place)
 
     def said(self, model: Ensemble | Student | torch.nn.Module, name: str, where: str) -> TranslatedPairs:
         """What a model writes for a set."""

@@ -153,11 +153,10 @@ class Task(ABC):
                     "likelihood of its own: pass label_smoothing=0"
                 )
             return own
-        known = self.labelled(batch, prediction.total.ndim)
         loss = -prediction.log_prob(self.filled(batch.target))
         if smoothing:
             loss = (1 - smoothing) * loss + smoothing * self.smooth(prediction)
-        return torch.where(known, loss, torch.zeros_like(loss))
+        return torch.where(self.labelled(batch, loss.ndim), loss, torch.zeros_like(loss))
 
     def smooth(self, prediction: Prediction) -> Float[Tensor, "*batch"]:
         """The loss against targets that could be anything, for label smoothing."""
