@@ -42,6 +42,7 @@ def names() -> list[str]:
         "endd_page",
         "images",
         "laws_page",
+        "many_classes_page",
         "ner_page",
         "page",
         "speech_page",
