@@ -49,16 +49,16 @@ def dirichlet_mixture_loss(
 class DirichletMixture(Method):
     """Keeps the whole decomposition of members that fall into groups; for up to a few hundred classes.
 
-    Trained as EnD² is: the temperature stays at `initial_temperature` for a third of the training, falls linearly to 1
-    over the next third, and stays there. So that no component is given up before it has found its members, the weights
-    stay even for the first third and are freed over the second.
+    So that components do not collapse into one, each is first given some of the members, neighbours in their list; over
+    the second third of the training the likelihood of the mixture takes over. An `initial_temperature` above 1 is
+    EnD²'s: it softens the members for a third of the training and falls linearly to 1 over the next.
 
     Fitted on held-out inputs it predicts α_c = e^{lse(z_c) + b}·softmax(z_c/T) with T = `mean_temperature` and
     b = `precision_shift`, by the ensemble's total and knowledge.
     """
 
     components: int = 2
-    initial_temperature: float = 10.0
+    initial_temperature: float = 1.0
     smoothing: float = 1e-4
     mean_temperature: float = 1.0
     precision_shift: float = 0.0
