@@ -26,6 +26,7 @@ def serve(
     max_tokens: Annotated[int, typer.Option(help="Tokens of one request, of taggers and translators.")] = 16_384,
     max_in_flight: Annotated[str, typer.Option(help="Bytes of all large requests together; more get 503.")] = "64MB",
     max_connections: Annotated[int, typer.Option(help="Open at once; the one that waits longest is closed.")] = 1024,
+    idle: Annotated[float, typer.Option(help="Seconds that a connection may stay open without a request.")] = 30.0,
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A name it may be called by, beside localhost and addresses; '*': any.")
     ] = None,
@@ -51,6 +52,7 @@ def serve(
         max_tokens=max_tokens,
         max_in_flight=bytes_of(max_in_flight),
         max_connections=max_connections,
+        idle=idle,
         hosts=allow_host or [],
     )
     start(student, settings)
