@@ -1,5 +1,6 @@
 """A service that is attacked: clients that never finish, bombs, floods. Good clients are answered all the while."""
 
+import contextlib
 import json
 import socket
 import time
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.serving.service import CLIENT, JSON, NPY, NPZ, packed, post, rows, service
+from tests.serving.test_serve import counted
 from tests.serving.test_serve_limits import claimed, npy, zipped
 
 GOOD = {"inputs": rows()[:1].tolist()}
@@ -52,10 +54,9 @@ def ended(line):
     return said
 
 
-def head(length, kind=JSON, more=""):
-    return (
-        f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n{more}Content-Length: {length}\r\n\r\n"
-    )
+def head(length, kind=JSON):
+    first = "POST /predict HTTP/1.1\r\nHost: localhost\r\n"
+    return f"{first}Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n".encode()
 
 
 def good(running):
@@ -84,7 +85,7 @@ def test_connections_that_never_ask_are_closed_and_others_are_served(attacked, c
 
 def test_half_a_header_after_a_good_request_is_closed_too(attacked):
     body = json.dumps(GOOD).encode()
-    line = connect(attacked, head(len(body)).encode() + body + b"GET /health HT")
+    line = connect(attacked, head(len(body)) + body + b"GET /health HT")
     assert ended(line).startswith(b"HTTP/1.1 200 ")
 
 
@@ -101,7 +102,7 @@ def test_unfinished_bodies_hold_little_memory_and_small_requests_pass(attacked):
     with ThreadPoolExecutor(4) as pool:
 
         def send(line):
-            line.sendall(head(4_000_000).encode())
+            line.sendall(head(4_000_000))
             try:
                 line.sendall(half)
             except ConnectionError:
@@ -152,12 +153,10 @@ def test_compressed_bodies_are_not_unpacked(attacked, coding):
 
 
 def test_a_body_in_tiny_pieces_is_refused(attacked):
-    start = head(0).replace("Content-Length: 0", "Transfer-Encoding: chunked").encode()
+    start = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     line = connect(attacked, start)
-    try:
+    with contextlib.suppress(ConnectionError):
         line.sendall(b"1\r\n \r\n" * 50_000)
-    except ConnectionError:
-        pass
     assert ended(line)[:13] in (b"HTTP/1.1 400 ", b"")  # what it said may be lost with what it did not read
     good(attacked)
 
@@ -170,8 +169,8 @@ def test_a_body_in_tiny_pieces_is_refused(attacked):
         b"GET / HTTP/1.1\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-        head("-1").encode(),
-        head("1, 2").encode(),
+        head("-1"),
+        head("1, 2"),
         b"\0" * 100,
         b"GET /health HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n\xff\xff\xff",
     ],
@@ -187,17 +186,12 @@ def test_an_answer_that_nobody_reads_is_given_up(attacked):
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     line.settimeout(2)
     line.connect(address(attacked))
-    try:
+    with contextlib.suppress(ConnectionError, TimeoutError):  # at last it no longer reads either
         for _ in range(400):  # pipelined: many answers, of which none is read
-            line.sendall(head(len(body)).encode() + body)
-    except (TimeoutError, ConnectionError):
-        pass  # it no longer reads either
+            line.sendall(head(len(body)) + body)
     good(attacked)
-    with pytest.raises((ConnectionError, TimeoutError)):
-        line.settimeout(SECONDS)
-        for _ in range(10**6):
-            line.sendall(b" " * 4096)
-            time.sleep(0.01)
+    while counted(attacked)["solera_open_requests"] > 1:  # until this connection is closed
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8000", "localhost@evil.example"])
