@@ -115,31 +115,32 @@ def test_unfinished_bodies_hold_little_memory_and_small_requests_pass(attacked):
     assert {answer.split()[1] for answer in answers if answer} == {b"408", b"503"}
 
 
-@pytest.mark.parametrize(
-    ("content", "kind", "status"),
-    [
-        (lambda: zipped({"inputs.npy": npy(np.zeros((300_000, 3), np.float32))}), NPZ, 413),
-        (lambda: zipped({"inputs.npy": b"\0" * 100_000_000}), NPZ, 413),
-        (lambda: packed(np.zeros((100_000, 3), np.float32)), NPY, 413),
-        (lambda: json.dumps({"inputs": [[1, 2, 3]] * 100_000}).encode(), JSON, 413),
-        (lambda: b'{"inputs":' + b"[" * 3_900_000, JSON, 413),
-        (lambda: b'{"inputs":[' + b"[]," * 1_300_000 + b"[]]}", JSON, 413),
-        (lambda: b'{"inputs":' + b'{"a":' * 700_000, JSON, 413),
-        (lambda: b'{"inputs":"' + b"x" * 3_900_000 + b'"}', JSON, 422),
-        (lambda: b'{"inputs":' + b"9" * 3_900_000 + b"}", JSON, 400),
-        (lambda: claimed((1,) * 65, numbers=b"\0" * 4), NPY, 422),
-        (lambda: claimed((0, 2**62, 2**62)), NPY, 422),
-        (lambda: zipped({"inputs.npy": claimed((0, 2**62, 2**62))}), NPZ, 422),
-        (lambda: packed(np.full((2, 3), np.inf)), NPY, 422),
-        (lambda: packed(np.full((2, 3), 1e300)), NPY, 422),
-    ],
-    ids=str,
-)
-def test_bombs_are_refused_and_good_requests_beside_them_are_right(attacked, content, kind, status):
+BOMBS = {
+    "packed rows": (lambda: zipped({"inputs.npy": npy(np.zeros((300_000, 3), np.float32))}), NPZ, 413),
+    "packed zeros": (lambda: zipped({"inputs.npy": b"\0" * 100_000_000}), NPZ, 413),
+    "rows": (lambda: packed(np.zeros((100_000, 3), np.float32)), NPY, 413),
+    "rows in JSON": (lambda: json.dumps({"inputs": [[1, 2, 3]] * 100_000}).encode(), JSON, 413),
+    "deep": (lambda: b'{"inputs":' + b"[" * 3_900_000, JSON, 413),
+    "wide": (lambda: b'{"inputs":[' + b"[]," * 1_300_000 + b"[]]}", JSON, 413),
+    "deep objects": (lambda: b'{"inputs":' + b'{"a":' * 700_000, JSON, 413),
+    "a long text": (lambda: b'{"inputs":"' + b"x" * 3_900_000 + b'"}', JSON, 422),
+    "a long number": (lambda: b'{"inputs":' + b"9" * 3_900_000 + b"}", JSON, 400),
+    "65 axes": (lambda: claimed((1,) * 65, numbers=b"\0" * 4), NPY, 422),
+    "no rows of 2^62": (lambda: claimed((0, 2**62, 2**62)), NPY, 422),
+    "no rows, packed": (lambda: zipped({"inputs.npy": claimed((0, 2**62, 2**62))}), NPZ, 422),
+    "infinity": (lambda: packed(np.full((2, 3), np.inf)), NPY, 422),
+    "beyond float32": (lambda: packed(np.full((2, 3), 1e300)), NPY, 422),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_bombs_are_refused_and_good_requests_beside_them_are_right(attacked, bomb):
+    content, kind, status = BOMBS[bomb]
+    headers = {"Content-Type": kind}
     with ThreadPoolExecutor(2) as pool:
-        bomb = pool.submit(httpx.post, attacked.url + "/predict", content=content(), headers={"Content-Type": kind})
+        asked = pool.submit(httpx.post, attacked.url + "/predict", content=content(), headers=headers, timeout=SECONDS)
         good(attacked)
-        answer = bomb.result(timeout=SECONDS)
+        answer = asked.result()
     assert answer.status_code == status, answer.text
     assert "send" in answer.json()["reason"]
 

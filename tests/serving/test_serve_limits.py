@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import struct
+import time
 import zipfile
 
 import numpy as np
@@ -248,7 +249,7 @@ def test_only_addresses_and_known_names_are_answered():
 
 def test_a_bucket_bounds_lines_and_tells_how_many_were_dropped(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("solera.serving.logs.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     bucket = Bucket(3, 1.0)
     assert [bucket.takes() for _ in range(5)] == [True] * 3 + [False] * 2
     now[0] = 1.0
