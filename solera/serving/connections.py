@@ -40,7 +40,7 @@ def protocol(settings: Settings) -> type[H11Protocol]:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.conn = Limited(h11.SERVER, HEAD)
-            self.since, self.served = self.loop.time(), 0
+            self.since, self.served, self.unread = self.loop.time(), 0, 0
 
         @property
         def waits(self) -> bool:
@@ -67,7 +67,13 @@ def protocol(settings: Settings) -> type[H11Protocol]:
 
         def sweep(self, now: float) -> None:
             """Ends it if it has waited too long; uvicorn's own limit is for idle clients that have read everything."""
-            limit = (settings.idle if self.served else settings.timeout) if self.waits else 2 * settings.timeout + 5
+            unread = self.transport.get_write_buffer_size()
+            if unread < self.unread:
+                self.since = now  # it reads its answer, however slowly
+            self.unread = unread
+            limit = 2 * settings.timeout + 5  # of a request; it has limits of its own
+            if self.waits or unread:
+                limit = settings.idle if self.served else min(settings.idle, settings.timeout)
             if now - self.since > limit:
                 self.transport.abort()
 
