@@ -62,7 +62,7 @@ def test_graphs_of_steps_write_the_same_with_the_same_uncertainty(student, tmp_p
 
 def test_what_cannot_be_taken_away_so_says_why(student, tmp_path):
     student.save(tmp_path / "student")
-    with pytest.raises(ValueError, match="name a folder, not student.onnx"):
+    with pytest.raises(ValueError, match=r"name a folder, not student\.onnx"):
         export(tmp_path / "student", Path("student.onnx"))
     other = Student(MLP(2, 3), EnD())
     with pytest.raises(ValueError, match="made of a Translator"):
