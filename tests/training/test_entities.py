@@ -87,9 +87,9 @@ def test_many_entities_are_asked_of_a_crf_together(words, monkeypatch):
 
 def test_a_long_document_is_read_in_windows_and_nothing_is_lost_or_shifted(words):
     made = student(words)
-    tokens = [f"{'ABCdefg'[n % 7]}{n % 13}" for n in range(50_000)]
+    tokens = [f"{'ABCdefg'[n % 7]}{n % 13}" for n in range(12_000)]
     reading = made.read(tokens)
-    assert len(reading.tags) == 50_000
+    assert len(reading.tags) == 12_000
     whole = made.predict(words([tokens[:6000]])[0][None])
     first = decoded(whole.mean[:, :5000], torch.ones(1, 5000, dtype=torch.bool), TAGS)[0]
     assert reading.tags[:4990] == [TAGS.names[k] for k in first[:4990]]

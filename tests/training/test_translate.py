@@ -109,10 +109,10 @@ def test_over_beams_weighs_the_list_by_its_probabilities(ensemble, pairs):
 def test_over_samples_is_an_expectation_under_the_models_own_distribution(members, pairs, tmp_path):
     """Of one token, E[−ln p(y)] = H[p]: a mean weighted again by p would be lower."""
     some = pairs.of(torch.arange(3))
-    drawn = translate(members[0], some, 1, over="samples", samples=2000, longest=1)
-    torch.testing.assert_close(drawn.score_total, drawn.total, rtol=0.1, atol=0.02)
-    again = translate(members[0], some, 1, over="samples", samples=2000, longest=1, folder=tmp_path)
-    other = translate(members[0], some, 1, over="samples", samples=2000, longest=1, seed=1)
+    drawn = translate(members[0], some, 1, over="samples", samples=400, longest=1)
+    torch.testing.assert_close(drawn.score_total, drawn.total, rtol=0.15, atol=0.02)
+    again = translate(members[0], some, 1, over="samples", samples=400, longest=1, folder=tmp_path)
+    other = translate(members[0], some, 1, over="samples", samples=400, longest=1, seed=1)
     assert torch.equal(drawn.score_total, again.score_total)
     assert not torch.equal(drawn.score_total, other.score_total)
     assert drawn.target_text == translate(members[0], some, 1, longest=1).target_text
