@@ -8,8 +8,8 @@ import torch
 
 from solera.core import fused as module
 from solera.core.fused import compiled, fused
+from solera.distributions.density import _negative_log_likelihood
 from solera.methods.end import _grouped_kl
-from solera.methods.end2 import _negative_log_likelihood
 from solera.methods.proxy_dirichlet import _reverse_kl, _sparse_reverse_kl
 
 
