@@ -86,7 +86,7 @@ def times() -> str:
     return table(header, ([name, *cells] for name, cells in lines.items()))
 
 
-def _resident(field: str) -> int:
+def resident(field: str) -> int:
     """Bytes: VmRSS is what the process holds now, VmHWM the most it has held (Linux)."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.split(f"{field}:")[1].split()[0])
@@ -98,10 +98,10 @@ def extra_memory(name: str, rows: int, classes: int) -> float:
     few, cases = losses(2, classes)
     step(cases[name], few)  # loads and compiles what it needs
     logits, cases = losses(rows, classes)
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # forget the most held so far
     step(cases[name], logits)
-    return (_resident("VmHWM") - before) / (4 * rows * classes)
+    return (resident("VmHWM") - before) / (4 * rows * classes)
 
 
 def memory() -> str:

@@ -5,6 +5,7 @@ from solera.methods.base import Method
 from solera.methods.batch_ensemble import BatchEnsemble, batch_ensemble_loss
 from solera.methods.end import EnD, end_loss
 from solera.methods.end2 import EnD2, end2_loss
+from solera.methods.fused_head import fused_head
 from solera.methods.hydra import Hydra, gaussian_hydra_loss, hydra_loss
 from solera.methods.latent_be import LatentBE, latent_be_loss
 from solera.methods.normal_wishart import NormalWishart, normal_wishart_loss
@@ -27,6 +28,7 @@ __all__ = [
     "batch_ensemble_loss",
     "end2_loss",
     "end_loss",
+    "fused_head",
     "gaussian_hydra_loss",
     "hydra_loss",
     "latent_be_loss",

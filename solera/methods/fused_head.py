@@ -4,7 +4,7 @@ ProxyDirichlet, from members, means and top-k summaries."""
 from functools import cache
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from solera.core.checks import require_finite_loss
@@ -49,7 +49,7 @@ def fused_head(
     labels: Int[Tensor, "*batch"] | None = None,
     label_share: Float[Tensor, "*batch"] | None = None,
     label_smoothing: float = 0.0,
-    importance: Float[Tensor, "*batch"] | Bool[Tensor, "*batch"] | None = None,
+    importance: Float[Tensor, "*batch"] | None = None,
 ) -> Float[Tensor, "*batch"]:
     """`method.loss(linear(hidden, weight, bias), targets)`, whose logits are made and thrown away in chunks of rows.
 

@@ -55,8 +55,9 @@ def train(
     """Minimises the objective. With a folder, a killed run goes on from there and ends in the same bits.
 
     `admit` looks at every batch as it comes; `prepare` may put another one in its place, by random numbers that its
-    step alone decides; `ask` calls the network. It goes on only if the settings, the network's first weights, the data and `identity` (what else
-    the objective hangs on) are what they were. A loss or weights that are not finite stop it; nothing is kept of them.
+    step alone decides; `ask` calls the network. It goes on only if the settings, the network's first weights, the data
+    and `identity` (what else the objective hangs on) are what they were. A loss or weights that are not finite stop it;
+    nothing is kept of them.
     """
     run = _name(network, batches, training, identity) if folder else ""
     fabric = engine(training.precision, training.device)

@@ -1,11 +1,14 @@
 """Compiling by itself: where the forecast says so, recorded, and never in a short run."""
 
+import warnings
+
 import pytest
 import torch
 
 from solera import ProxyDirichlet, Training, distill
 from solera.core import fused as module
 from solera.core.fused import Choice, compiled, fused
+from solera.core.progress import quiet
 from solera.nn import MLP
 from tests.core.test_fused import square
 from tests.helpers import small_batches, small_ensemble
@@ -34,7 +37,8 @@ def test_a_short_training_compiles_nothing(monkeypatch):
 def test_a_long_training_compiles_and_says_so_once(monkeypatch, capsys):
     handed = kernels_compiled(monkeypatch)
     monkeypatch.setattr(module, "_COMPILE_SECONDS", 1e-6)
-    train(epochs=2)
+    with quiet(False):
+        train(epochs=2)
     assert set(handed) == {"_reverse_kl"}
     assert capsys.readouterr().err.count("kernels are compiled: about") == 1
     handed.clear()
@@ -55,18 +59,15 @@ def test_the_choice_is_in_the_checkpoint_and_outlives_another_forecast(tmp_path,
     handed = kernels_compiled(monkeypatch)
     monkeypatch.setattr(module, "_COMPILE_SECONDS", 1e-6)
 
-    class Killed(Exception):
-        pass
-
     def kill(epoch, network):
         if epoch == 1:
-            raise Killed
+            raise KeyboardInterrupt
 
     settings = Training(epochs=3, checkpoint_seconds=0.0)
     torch.manual_seed(0)
     teacher, network = small_ensemble(), MLP(4, 3, (8,))
     first = {k: v.clone() for k, v in network.state_dict().items()}
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         distill(teacher, network, small_batches(), ProxyDirichlet(), settings, folder=tmp_path, watch=kill)
     monkeypatch.setattr(module, "_COMPILE_SECONDS", 1e9)  # from now on nothing is worth it
     handed.clear()
@@ -80,10 +81,12 @@ def test_no_compiler_is_one_warning_with_the_reason(monkeypatch):
     monkeypatch.setattr(module, "_compile", lambda kernel: lambda *_: (_ for _ in ()).throw(RuntimeError("no g++")))
     monkeypatch.setattr(module, "_uncompilable", set())
     logits = torch.randn(4, 5, requires_grad=True)
-    with compiled(Choice(None, 10)), pytest.warns(UserWarning, match=r"uncompiled, more slowly: no g\+\+") as warned:
-        for _ in range(3):
+    with compiled(Choice(None, 10)):
+        with pytest.warns(UserWarning, match=r"uncompiled, more slowly: no g\+\+"):
             fused(square, logits, torch.zeros(4))
-    assert len(warned) == 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fused(square, logits, torch.zeros(4))
 
 
 def test_settings_other_than_these_are_refused():
