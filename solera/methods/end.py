@@ -63,7 +63,7 @@ def _soft_kl(z: Tensor, log_p: Tensor, temperature: Tensor) -> tuple[Tensor, Ten
 
 def _kept_cross_entropy(z: Tensor, indices: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
     """−Σ_kept p·ln q, and its gradient."""
-    loss, gradient = _grouped_kl(z, indices, probs, torch.zeros_like(probs[:, 0]))
+    loss, gradient = _grouped_kl(z, indices, probs, probs.new_zeros(probs.shape[0]))
     return loss - torch.xlogy(probs, probs).sum(-1), gradient
 
 
