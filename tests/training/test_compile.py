@@ -2,6 +2,7 @@
 
 import warnings
 
+import jaxtyping
 import pytest
 import torch
 
@@ -89,6 +90,8 @@ def test_no_compiler_is_one_warning_with_the_reason(monkeypatch):
             fused(square, logits, torch.zeros(4))
 
 
-def test_settings_other_than_these_are_refused():
-    with pytest.raises(ValueError, match="compile must be True, False or 'auto', got 'always'"):
-        Training(compile="always")
+@pytest.mark.parametrize("name", ["compile", "fused_head"])
+def test_settings_other_than_these_are_refused(name, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as in a user's process
+    with pytest.raises(ValueError, match=f"{name} must be True, False or 'auto', got 'always'"):
+        Training(**{name: "always"})
