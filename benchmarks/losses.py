@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from benchmarks.ratios import compare_samples
 from benchmarks.timing import measure, ratio, table
 from solera.core.fused import compiled, fused
-from solera.methods.end2 import _negative_log_likelihood
+from solera.distributions.density import _negative_log_likelihood
 from solera.methods.proxy_dirichlet import _reverse_kl
 
 SHAPES = [(128, 10), (128, 1000), (1024, 5000), (1024, 40_000)]

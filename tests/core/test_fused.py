@@ -10,8 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from solera.core import fused as module
 from solera.core.fused import compiled, fused
+from solera.distributions.density import _negative_log_likelihood
 from solera.methods.end import _grouped_kl, _kept_cross_entropy, _soft_kl
-from solera.methods.end2 import _negative_log_likelihood
 from solera.methods.fused_head import _with_labels
 from solera.methods.proxy_dirichlet import _reverse_kl, _sparse_reverse_kl
 
