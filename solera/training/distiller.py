@@ -20,7 +20,7 @@ from solera.data import (
     require_finite_inputs,
     tensors_in,
 )
-from solera.distributions.base import Prediction
+from solera.distributions.base import Prediction, Targets
 from solera.methods.base import Method
 from solera.methods.normal_wishart import NormalWishart
 from solera.methods.proxy_dirichlet import ProxyDirichlet
@@ -97,7 +97,7 @@ class Distiller:
         with torch.no_grad():
             said = teacher(batches.take(slice(0, 256)))
         real = said.family == "gaussian"
-        method = self.method or (NormalWishart() if real else ProxyDirichlet())
+        method = self.method or default_method(said)
         model = copy.deepcopy(self.model)
         if model is None:
             outputs = method.outputs(said.mean.shape[-1])
@@ -131,6 +131,17 @@ class Distiller:
     def predict_proba(self, inputs: Any) -> np.ndarray:
         """Class probabilities, as scikit-learn gives them."""
         return self.predict(inputs).mean.cpu().numpy()
+
+
+def default_method(said: Targets) -> Method:
+    """What keeps the whole decomposition, by what a teacher says of some inputs.
+
+    A member that rules out a class (it was never shown it) has no finite RMI: then knowledge itself is matched. The
+    mean is learned by its own divergence, too, as there members contradict each other.
+    """
+    if said.family == "gaussian":
+        return NormalWishart()
+    return ProxyDirichlet(match="rmi" if bool(said.rmi.isfinite().all()) else "mi", mean_weight=1.0)
 
 
 def floats(inputs: Any) -> Any:
