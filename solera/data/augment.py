@@ -34,7 +34,7 @@ class View(ABC):
         """Whether the label of an example is also that of its view."""
         return True
 
-    def __call__(self, inputs: Shaped[Tensor, "B *rest"], draw: torch.Generator) -> Float[Tensor, "B *rest"]:
+    def __call__(self, inputs: Shaped[Tensor, "B *rest"], draw: torch.Generator) -> Shaped[Tensor, "B *rest"]:
         """A random view of every example."""
         return self.seen(inputs, Fresh(draw))
 

@@ -136,12 +136,12 @@ class Distiller:
 def default_method(said: Targets) -> Method:
     """What keeps the whole decomposition, by what a teacher says of some inputs.
 
-    A member that rules out a class (it was never shown it) has no finite RMI: then knowledge itself is matched. The
-    mean is learned by its own divergence, too, as there members contradict each other.
+    A member that rules out a class (it was never shown it) has no finite RMI and contradicts the others: then knowledge
+    itself is matched, and the mean is also learned by its own divergence.
     """
     if said.family == "gaussian":
         return NormalWishart()
-    return ProxyDirichlet(match="rmi" if bool(said.rmi.isfinite().all()) else "mi", mean_weight=1.0)
+    return ProxyDirichlet() if bool(said.rmi.isfinite().all()) else ProxyDirichlet(match="mi", mean_weight=1.0)
 
 
 def floats(inputs: Any) -> Any:
