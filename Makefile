@@ -18,7 +18,7 @@ BROWSER := { command -v chromium || command -v chromium-browser || command -v go
 WARNING := { $(BROWSER); } || echo "solera: WARNING: no Chromium with chromedriver on the PATH: THE BROWSER TESTS ARE SKIPPED"
 APT     := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver
 
-.PHONY: demo test browser lint types docs benchmark mutants lock clean
+.PHONY: demo test attacks browser lint types docs benchmark mutants lock clean
 
 demo: $(STAMP)
 	$(BIN)/solera demo
@@ -27,6 +27,10 @@ test: $(STAMP) lint types browser
 	@echo "solera: running the tests (about ten minutes on two cores)"
 	@$(WARNING)
 	@status=0; $(BIN)/python -m pytest || status=$$?; $(WARNING); exit $$status
+
+# Attacks and fuzzing that take minutes.
+attacks: $(STAMP)
+	$(BIN)/python -m pytest -m long -n 0
 
 # Debian's Chromium, where this may install it and there is none yet.
 browser:

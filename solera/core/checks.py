@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 
-import torch
 from jaxtyping import Int
 from torch import Tensor
 

@@ -53,6 +53,12 @@ def test_the_mean_is_learned_where_members_contradict_each_other():
     assert slopes[1.0] == pytest.approx(-0.5, abs=0.01)
 
 
+def test_a_head_inside_the_loss_does_not_leave_it_out():
+    targets = Mixture(Categorical(MEMBERS))
+    assert ProxyDirichlet().kernel(targets, 9) is not None
+    assert ProxyDirichlet(mean_weight=1.0).kernel(targets, 9) is None
+
+
 def test_errors():
     with pytest.raises(ValueError, match="mean_weight must be 0 or a positive number, got -1"):
         ProxyDirichlet(mean_weight=-1)
