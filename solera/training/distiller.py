@@ -1,6 +1,7 @@
 """The scikit-learn face: `Distiller(model, method).fit(ensemble, x).predict(x)`."""
 
 import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,8 @@ class Distiller:
             torch.manual_seed(stream(self.training.seed, "student"))
             model = network_for(batches.all.inputs, outputs, said.mean if real else None)
         self.student_: Student = self._taught(teacher, model, method, batches, held, own)
+        if features := [str(name) for name in getattr(inputs, "columns", ())]:  # of a data frame
+            self.student_.preprocessing = replace(self.student_.preprocessing, features=features)
         return self
 
     def _taught(
