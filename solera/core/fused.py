@@ -25,7 +25,7 @@ _compiling = False
 _uncompilable: set[Kernel] = set()
 
 
-def row_sum(values: Float[Tensor, "N K"]) -> Float[Tensor, "N"]:
+def row_sum(values: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows"]:
     """Σ over the classes, in float64: compiled code adds them one by one, and forty thousand roundings would show."""
     return values.sum(-1, dtype=torch.float64)
 
@@ -59,16 +59,23 @@ def _in_chunks(kernel: Kernel, logits: Tensor, *columns: Tensor) -> tuple[Tensor
     return loss, gradient
 
 
+def attempt_compiled(kernel: Callable[..., Any], *rows: Tensor) -> Any:
+    """The kernel's result by compiled code; None where kernels are not compiled, or this one cannot be."""
+    if not _compiling or kernel in _uncompilable or not len(rows[0]):
+        return None
+    try:
+        for column in rows:
+            torch._dynamo.maybe_mark_dynamic(column, 0)  # one compilation for all batch sizes
+        return _compile(kernel)(*rows)
+    except Exception as error:  # whatever the compiler stack raises where there is no working compiler
+        _uncompilable.add(kernel)
+        warnings.warn(f"kernels run uncompiled, more slowly: {str(error).splitlines()[0]}", stacklevel=3)
+        return None
+
+
 def _run(kernel: Kernel, *rows: Tensor) -> tuple[Tensor, Tensor]:
-    if _compiling and kernel not in _uncompilable and len(rows[0]):
-        try:
-            for column in rows:
-                torch._dynamo.maybe_mark_dynamic(column, 0)  # one compilation for all batch sizes
-            return _compile(kernel)(*rows)
-        except Exception as error:  # whatever the compiler stack raises where there is no working compiler
-            _uncompilable.add(kernel)
-            warnings.warn(f"kernels run uncompiled, more slowly: {str(error).splitlines()[0]}", stacklevel=2)
-    return _in_chunks(kernel, *rows)
+    found = attempt_compiled(kernel, *rows)
+    return _in_chunks(kernel, *rows) if found is None else found
 
 
 class _Fused(torch.autograd.Function):
