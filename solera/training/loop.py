@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from solera.core.checks import require_finite_weights
-from solera.core.disk import fingerprint
+from solera.core.disk import fingerprint, only_writer, require_room
 from solera.core.errors import DivergedError
 from solera.core.fused import compiled
 from solera.core.progress import progress as show_progress
@@ -56,8 +56,42 @@ def train(
     step alone decides. It goes on only if the settings, the network's first weights, the data and `identity` (what else
     the objective hangs on) are what they were. A loss or weights that are not finite stop it; nothing is kept of them.
     """
-    run = _name(network, batches, training, identity) if folder else ""
     fabric = engine(training.precision, training.device)
+    with _alone_in(folder if fabric.is_global_zero else None, network):
+        return _train(
+            network, batches, objective, training, fabric, groups=groups, admit=admit, prepare=prepare,
+            validation=validation, watch=watch, folder=folder, identity=identity, title=title,
+        )  # fmt: skip
+
+
+@contextmanager
+def _alone_in(folder: Path | None, network: nn.Module) -> Iterator[None]:
+    """Refuses, before any work, a second training in the folder, and a disk that is read-only or full."""
+    if folder is None:
+        yield
+        return
+    with only_writer(folder, "-training"):
+        require_room(folder, checkpoint.bytes_of(network))
+        yield
+
+
+def _train(
+    network: nn.Module,
+    batches: ManyBatches,
+    objective: Objective,
+    training: Training,
+    fabric: Any,
+    *,
+    groups: Iterable[dict[str, Any]] | None,
+    admit: Admit | None,
+    prepare: Prepare | None,
+    validation: Iterable[Batch] | None,
+    watch: Watch | None,
+    folder: Path | None,
+    identity: str,
+    title: str,
+) -> nn.Module:
+    run = _name(network, batches, training, identity) if folder else ""
     seed_everything(stream(training.seed, "train", fabric.global_rank))
     groups = groups or [
         {"params": list(network.parameters()), "lr": training.lr, "weight_decay": training.weight_decay}
