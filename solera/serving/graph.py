@@ -31,7 +31,7 @@ def require_onnx() -> None:
 def _require_whole(content: bytes, what: str) -> None:
     """Every byte is as `solera export` wrote it, and the graph reads no other file."""
     if not seal_holds(content):
-        why = "its checksum does not match, it is damaged" if has_seal(content) else "it carries no checksum"
+        why = "it is damaged, its checksum does not match" if has_seal(content) else "it carries no checksum"
         raise DamagedFileError(f"{what} is no graph of a student ({why}): solera export makes one")
     if external_names(Path(what), content):
         raise DamagedFileError(f"{what} is no graph of a student (it keeps weights elsewhere): solera export makes one")

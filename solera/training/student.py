@@ -13,6 +13,7 @@ import solera.methods
 import solera.nn
 from solera.core.checks import require_finite, require_finite_weights
 from solera.core.disk import fingerprint, in_turn, make_folder
+from solera.core.errors import DivergedError
 from solera.core.folders import write_version
 from solera.core.schema import reading
 from solera.core.tensor_files import parse_tensors, tensor_parts
@@ -114,7 +115,24 @@ class Student(nn.Module):
             outputs.append(call(self.model, part))
         if not outputs:
             raise ValueError("there is nothing to predict: inputs are empty")
-        return self.method.predict(torch.cat(outputs))
+        said = self.method.predict(torch.cat(outputs))
+        self._require_finite(said)
+        return said
+
+    def _require_finite(self, said: Prediction) -> None:
+        """Refuses, by row, an answer that is no number: finite inputs may overflow a network, weights may be NaN.
+
+        An uncertainty may be infinite (the variance of a Student-t of few degrees), a mean may not.
+        """
+        rows = len(said.mean)
+        if not bool(torch.isnan(said.mean.sum() + said.total.sum())) and bool(said.mean.sum().isfinite()):
+            return
+        fine = said.mean.reshape(rows, -1).isfinite().all(1) & ~said.total.reshape(rows, -1).isnan().any(1)
+        if not bool(fine.all()):
+            raise DivergedError(
+                f"the student's answer about example {int((~fine).int().argmax())} is not finite: look for extreme "
+                "values in that row, and whether the student's weights are finite"
+            )
 
     def translate(self, sentences: Sequence[str] | str | Path, beams: int = 5) -> "list[Translated]":
         """What it writes for each sentence, by beam search, with the uncertainty of every token and of the whole.
