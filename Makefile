@@ -8,8 +8,9 @@ BIN    := $(VENV)/bin
 # uv reads neither pip.conf nor PIP_*: hand on where pip would look for local wheels (a CPU build of torch, say).
 LINKS  := $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null || echo "$$PIP_FIND_LINKS")
 UV     := UV_FIND_LINKS="$(LINKS)" VIRTUAL_ENV="$(VENV)" $(BIN)/uv
+LOCKS  := requirements.lock requirements-torch.lock requirements-uv.lock
 COMPILE := --no-header --quiet --generate-hashes
-STAMP  := $(VENV)/.ready-$(shell cat requirements.lock requirements-uv.lock pyproject.toml | cksum | cut -d' ' -f1)
+STAMP  := $(VENV)/.ready-$(shell cat $(LOCKS) pyproject.toml | cksum | cut -d' ' -f1)
 
 # Compiled modules are kept even where the environment says not to: many tests and commands start Python anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -56,13 +57,14 @@ benchmark: $(STAMP)
 mutants: $(STAMP)
 	$(BIN)/python tools/mutants.py $(if $(ONLY),--only $(ONLY))
 
-$(STAMP): requirements.lock requirements-uv.lock pyproject.toml
+$(STAMP): $(LOCKS) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "solera: needs Python 3.11 or later, found $$($(PYTHON) --version): try make PYTHON=python3.11"; exit 1; }
 	@echo "solera: setting up $(VENV) (once; about a minute)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.lock
-	@# the lock is complete, so nothing is installed that it has no hash for; hatchling, which builds us, is in it
+	@# the locks are complete, so nothing is installed that they have no hash for; hatchling, which builds us, is there
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-torch.lock
 	$(UV) pip install --quiet --require-hashes --no-deps -r requirements.lock
 	@# only where torch is the public build for Linux does this add something: its CUDA packages, which have no hash here
 	$(UV) pip install --quiet "$$(grep '^torch==' requirements.in)"
@@ -79,14 +81,14 @@ lock:
 	$(UV) pip compile pyproject.toml --all-extras --group dev $(COMPILE) --constraint .lock-constraints -o .lock-resolved
 	grep '^torch==' requirements.in > .lock-torch.in
 	UV_FIND_LINKS= $(BIN)/uv pip compile .lock-torch.in --no-deps $(COMPILE) -o .lock-torch
-	$(BIN)/python tools/lock.py .lock-resolved .lock-torch > requirements.lock
+	$(BIN)/python tools/lock.py .lock-resolved .lock-torch requirements.lock requirements-torch.lock
 	grep '^uv==' requirements.in > .lock-uv.in
 	$(BIN)/uv pip compile .lock-uv.in --no-deps --no-annotate $(COMPILE) -o requirements-uv.lock
 	@rm -f .lock-*
 
 # The licence of every package in the lock, for people (licences.md) and for machines (sbom.json, CycloneDX).
 licences: $(STAMP)
-	$(BIN)/python tools/licences.py requirements.lock build/licences
+	$(BIN)/python tools/licences.py build/licences $(LOCKS)
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache

@@ -74,8 +74,8 @@ def listed(found: list[dict[str, Any]]) -> str:
     return "\n".join(["# Licences", "", "| package | version | licence |", "|---|---|---|", *lines, ""])
 
 
-def main(lock: str, folder: str) -> None:
-    found = packages(Path(lock).read_text())
+def main(folder: str, *locks: str) -> None:
+    found = packages("".join(Path(lock).read_text() for lock in locks))
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     (place / "licences.md").write_text(listed(found))

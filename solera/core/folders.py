@@ -141,6 +141,7 @@ def require_own(manifest: Path, kind: str, names: Iterable[str]) -> None:
 
 
 def _strange(path: Path, kind: str) -> ValueError:
+    article = "an" if kind[0] in "aeiou" else "a"
     return ValueError(
-        f"{path} is not from {'an' if kind[0] in 'aeiou' else 'a'} {kind} of Solera's and would be lost: choose another folder, or move it away"
+        f"{path} is not from {article} {kind} of Solera's and would be lost: choose another folder, or move it away"
     )

@@ -41,7 +41,9 @@ def test_a_hostile_npy_is_one_line(tmp_path, content):
     file.write_bytes(content)
     before = peak()
     for read_it in (read_npy, read):
-        with pytest.raises(DamagedFileError, match=r"x\.npy is not a \.npy file of numbers .*: save it again") as caught:
+        with pytest.raises(
+            DamagedFileError, match=r"x\.npy is not a \.npy file of numbers .*: save it again"
+        ) as caught:
             read_it(file)
         assert "\n" not in str(caught.value)
     assert peak() - before < 100 << 20

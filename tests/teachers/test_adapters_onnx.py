@@ -126,7 +126,9 @@ def with_external(path, location, size=48):
         [helper.make_tensor_value_info("logits", kind.FLOAT, ["N", 3])],
         [weight],
     )
-    path.write_bytes(helper.make_model(body, opset_imports=[helper.make_opsetid("", 18)], ir_version=10).SerializeToString())
+    path.write_bytes(
+        helper.make_model(body, opset_imports=[helper.make_opsetid("", 18)], ir_version=10).SerializeToString()
+    )
     return path
 
 
