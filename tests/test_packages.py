@@ -22,7 +22,8 @@ def test_every_package_of_the_locks_has_a_version_and_hashes():
 
 def test_torch_stands_alone_with_the_hashes_of_all_its_builds():
     a, b, c = ("--hash=sha256:" + letter * 64 for letter in "abc")
-    resolved = f"attrs==1 \\\n    {a}\ntorch==2.0+cpu \\\n    {b}\n    # via\n    #   -c .lock-constraints\ntorchx==1 \\\n    {a}\n"
+    entry = f"torch==2.0+cpu \\\n    {b}\n    # via\n    #   -c .lock-constraints\n"
+    resolved = f"attrs==1 \\\n    {a}\n{entry}torchx==1 \\\n    {a}\n"
     rest, torch = SPLIT(resolved, f"torch==2.0 \\\n    {c}\n")
     assert rest == f"attrs==1 \\\n    {a}\ntorchx==1 \\\n    {a}\n"
     assert torch == f"torch==2.0 \\\n    {b} \\\n    {c}\n"

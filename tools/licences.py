@@ -1,6 +1,6 @@
 """`make licences`: every package of the lock with its licence, as a list for people and as an SBOM for machines.
 
-Reads what the installed packages say of themselves; asks nobody. The SBOM is CycloneDX 1.6, with the hashes of the lock.
+Reads what the installed packages say of themselves; asks nobody. The SBOM is CycloneDX 1.6, with the hashes locked.
 """
 
 import json

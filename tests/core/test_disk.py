@@ -94,7 +94,7 @@ def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert names(tmp_path) == []
-    with pytest.raises(ValueError, match="needs 1,000,000,000,000,000,000 bytes, its disk has .* free: make room"):
+    with pytest.raises(ValueError, match=r"needs 1,000,000,000,000,000,000 bytes, its disk has .* free: make room"):
         require_room(tmp_path, 10**18)
 
 
@@ -107,10 +107,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 def test_a_second_writer_is_refused_and_no_lock_is_left_behind(tmp_path):
+    second = only_writer(tmp_path)
     with only_writer(tmp_path), pytest.raises(InUseError, match="is being written by another process"):
-        with only_writer(tmp_path):
-            pass
-        raise AssertionError
+        second.__enter__()
     assert names(tmp_path) == []
     with only_writer(tmp_path):
         pass
