@@ -30,9 +30,9 @@ test: $(STAMP) lint types browser
 	@$(WARNING)
 	@status=0; $(BIN)/python -m pytest || status=$$?; $(WARNING); exit $$status
 
-# The long attacks: hundreds of kills, thousands of flipped bits; about half an hour.
+# Attacks that take minutes: kills, flipped bits, fuzzing.
 attacks: $(STAMP)
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m long -n 0
 
 # Debian's Chromium, where this may install it and there is none yet.
 browser:
