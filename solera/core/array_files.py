@@ -5,7 +5,9 @@ three times the size of its file, which no archive of predictions needs and an a
 """
 
 import math
+import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -14,6 +16,10 @@ import numpy as np
 from solera.core.errors import DamagedFileError
 
 UNPACKED = 128 << 20
+_UNREADABLE = (  # all that NumPy and zipfile raise about a hostile file
+    *(EOFError, OSError, ValueError, TypeError, OverflowError, SyntaxError, RecursionError, MemoryError, RuntimeError),
+    *(NotImplementedError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
 
 
 def most_unpacked(path: Path) -> int:
@@ -51,7 +57,7 @@ def read_npy(path: Path, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
         with open(path, "rb") as file:
             _require_plain(path, file, path.stat().st_size)
         return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
-    except (EOFError, ValueError, TypeError, OverflowError, SyntaxError, RecursionError, MemoryError) as error:
+    except _UNREADABLE as error:
         raise _damaged(path, error, ".npy file") from error
 
 
@@ -74,10 +80,7 @@ def read_npz(path: Path, key: str | None = None) -> np.ndarray:
                 return np.lib.format.read_array(file, allow_pickle=False)
     except (DamagedFileError, KeyError):
         raise
-    except (
-        EOFError, OSError, ValueError, TypeError, OverflowError, SyntaxError, RecursionError, MemoryError, RuntimeError,
-        NotImplementedError, zipfile.BadZipFile, zipfile.zlib.error,  # type: ignore[attr-defined]
-    ) as error:  # fmt: skip
+    except _UNREADABLE as error:
         raise _damaged(path, error, ".npz file") from error
 
 

@@ -16,6 +16,7 @@ from solera.core.errors import DamagedFileError
 from solera.core.tensor_files import write_tensors
 from solera.methods import EnD, Hydra
 from solera.nn import MLP, grow
+from solera.nn.build import NAMES
 from solera.training.card import CARD, CONFIG, KIND, VERSION, WEIGHTS, record
 from tests.core.test_disk import in_a_child, names
 
@@ -132,6 +133,13 @@ def test_only_networks_are_built_at_every_depth(tmp_path):
         with pytest.raises(ValueError, match=f"uses the network {name}"):
             Student.load(tmp_path)
     assert vars(solera.nn) == before
+
+
+def test_every_network_that_keeps_its_settings_can_be_built():
+    kinds = {name: getattr(solera.nn, name) for name in solera.nn.__all__}
+    networks = {name for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, torch.nn.Module)}
+    parts = {"LogMel", "Standardize", "Units", "WordFeatures"}  # no student is one of these alone
+    assert set(NAMES) == networks - parts
 
 
 @pytest.mark.parametrize(
