@@ -19,7 +19,7 @@ NAMES = (
     *("MLP", "VGG", "ConvNet", "CRF", "Heads", "Recogniser", "ResNet", "Subnetworks", "Tagger", "Translator"),
     *("EncoderDecoder", "WideResNet"),
 )
-MOST_LAYERS = 100_000  # of a network that a file describes
+MOST_LAYERS = 10_000  # of a network that a file describes
 MOST_BUFFERS = 1 << 26  # bytes of what a network computes for itself and does not store, such as positions
 
 
