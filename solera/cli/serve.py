@@ -22,6 +22,14 @@ def serve(
     max_bytes: Annotated[str, typer.Option(help="Largest body; more gets 413.")] = "16MB",
     timeout: Annotated[float, typer.Option(help="Seconds for a request; more gets 408 or 504.")] = 10.0,
     threads: Annotated[int, typer.Option(help="Threads of onnxruntime; 0: one for each core.")] = 0,
+    max_rows: Annotated[int, typer.Option(help="Rows, texts or sentences of one request; more get 413.")] = 4096,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of one request, of taggers and translators.")] = 16_384,
+    max_in_flight: Annotated[str, typer.Option(help="Bytes of all large requests together; more get 503.")] = "64MB",
+    max_connections: Annotated[int, typer.Option(help="Open at once; the one that waits longest is closed.")] = 1024,
+    idle: Annotated[float, typer.Option(help="Seconds that a connection may stay open without a request.")] = 30.0,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name it may be called by, beside localhost and addresses; '*': any.")
+    ] = None,
 ) -> None:
     """Serve a student: /predict for programs, a page at / for people, /docs, /health and /metrics.
 
@@ -32,6 +40,19 @@ def serve(
     from solera.serving.settings import bytes_of
 
     settings = Settings(
-        host, port, max_batch, max_wait_ms, max_queue, bytes_of(max_bytes), timeout, threads if threads else None
+        host=host,
+        port=port,
+        max_batch=max_batch,
+        max_wait_ms=max_wait_ms,
+        max_queue=max_queue,
+        max_bytes=bytes_of(max_bytes),
+        timeout=timeout,
+        threads=threads if threads else None,
+        max_rows=max_rows,
+        max_tokens=max_tokens,
+        max_in_flight=bytes_of(max_in_flight),
+        max_connections=max_connections,
+        idle=idle,
+        hosts=allow_host or [],
     )
     start(student, settings)

@@ -6,6 +6,7 @@ from solera.methods.batch_ensemble import BatchEnsemble, batch_ensemble_loss
 from solera.methods.dirichlet_mixture import DirichletMixture, dirichlet_mixture_loss
 from solera.methods.end import EnD, end_loss
 from solera.methods.end2 import EnD2, end2_loss
+from solera.methods.fused_head import fused_head
 from solera.methods.hydra import Hydra, gaussian_hydra_loss, hydra_loss
 from solera.methods.latent_be import LatentBE, latent_be_loss
 from solera.methods.logistic_normal import LogisticNormal, logistic_normal_loss
@@ -32,6 +33,7 @@ __all__ = [
     "dirichlet_mixture_loss",
     "end2_loss",
     "end_loss",
+    "fused_head",
     "gaussian_hydra_loss",
     "hydra_loss",
     "latent_be_loss",

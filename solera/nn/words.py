@@ -15,6 +15,7 @@ from solera.data.conll import Sentence
 
 HASHED = {"norm": 6000, "prefix": 2000, "suffix": 3000, "shape": 1000}  # buckets
 COARSE = (0xF, 0x3F, 0x3FF)  # the low bits of a cluster are its coarser clusters
+REMEMBERED = (64, 1 << 17)  # words of at most so many letters, and how many of them: about 50 MB
 
 
 def _shape(word: str) -> str:
@@ -138,7 +139,7 @@ class WordFeatures(nn.Module):
                 found += clusters.get(composed) or clusters.get(spellings[0]) or [0] * (1 + len(COARSE))
             if len(self.vectors) > 1:
                 found.append(rows.get(spellings[0], 0))
-            if len(self._cache) < 1 << 20:
+            if len(word) <= REMEMBERED[0] and len(self._cache) < REMEMBERED[1]:
                 self._cache[word] = found
         return found
 

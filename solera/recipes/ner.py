@@ -69,7 +69,7 @@ class Ner(Recipe):
     language: Literal["en", "de"] = "en"
     members: int = 5
     epochs: int = 4
-    student_epochs: int = 5
+    student_epochs: int = 6  # after a member's, from whose weights every student starts
     snapshot_epochs: int = 2  # of each cycle
     sentences: int = 0
     test_sentences: int = 0
@@ -133,9 +133,9 @@ class Study:
         """The architecture of members and students."""
         return Tagger(self.text.words, self.text.tags, crf=crf)
 
-    def training(self, epochs: int, labels: float = 0.0) -> Training:
+    def training(self, epochs: int, labels: float = 0.0, lr: float = 2e-3) -> Training:
         """Settings that were chosen on the validation block."""
-        return Training(epochs, lr=2e-3, weight_decay=0.01, clip=1.0, label_weight=labels, seed=self.seed)
+        return Training(epochs, lr=lr, weight_decay=0.01, clip=1.0, label_weight=labels, seed=self.seed)
 
     def ensemble(self, kind: str) -> Ensemble:
         """Trained, or as it was trained before."""
@@ -162,16 +162,17 @@ class Study:
         if not missing:
             return
         kept = capture(self.ensemble(kind), self.text.every, self.folder / f"{kind} remembered", "mean")
+        first = Student(self.ensemble("5 IID").models[0], EnD())  # students of CRFs are IID taggers, too
         for name, (method, labels) in missing.items():
-            torch.manual_seed(seed_of(self.seed, "student"))
             student = distill(
                 kept,
                 self.network(),
                 self.text.train,
                 method,
-                self.training(self.recipe.student_epochs, labels),
+                self.training(self.recipe.student_epochs, labels, lr=1e-3),  # it starts from a trained tagger
                 task=self.text.task,
                 validation=self.text.held,
+                start=first,
                 folder=self.folder / "training" / name,
             )
             student.save(self._place(name))

@@ -2,16 +2,19 @@
 
 import io
 import json
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from solera.serving.graph import Arrays
-from solera.serving.reading import JSON, NPY, NPZ
+from solera.serving.reading import JSON, NPY, NPZ, Asked
 from solera.serving.refused import RefusedError, short
 from solera.serving.served import Served
 
 OFFERED = (JSON, NPZ, NPY)
+_FINITE = json.JSONEncoder(allow_nan=False).encode
 DEFAULT = "total"  # the uncertainty that a threshold is for, unless the request names one
 
 
@@ -26,6 +29,7 @@ def _quality(parameters: str) -> float:
     return 1.0
 
 
+@lru_cache(256)
 def answer_type(accept: str) -> str:
     """The first of our formats that the Accept header likes best; JSON if it does not say."""
     liked: dict[str, float] = {}
@@ -60,23 +64,34 @@ def decided(said: Arrays, threshold: float | None, measure: str | None) -> np.nd
     return None if threshold is None else said[measure or DEFAULT] <= threshold
 
 
-def _label(mean: np.ndarray, served: Served) -> list[Any]:
-    """Names of the likeliest classes, nested as the rows are."""
-    return np.asarray(served.labels, dtype=object)[mean.argmax(-1)].tolist()
+def _label(mean: np.ndarray, served: Served) -> Any:
+    """The name of the likeliest class; of a tagger, one for every token."""
+    best = mean.argmax(-1)
+    return served.labels[int(best)] if best.ndim == 0 else [served.labels[k] for k in best.tolist()]
 
 
-def as_json(
-    said: Arrays, accepted: np.ndarray | None, served: Served, threshold: float | None, measure: str | None
-) -> bytes:
-    """One object for every row, and what holds for all of them beside."""
-    columns: dict[str, list[Any]] = {} if served.family == "gaussian" else {"label": _label(said["mean"], served)}
-    columns |= {name: array.tolist() for name, array in said.items()}
-    columns |= {} if accepted is None else {"accepted": accepted.tolist()}
-    content: dict[str, Any] = {"fingerprint": served.fingerprint, "labels": list(served.labels)}
-    if threshold is not None:
-        content |= {"threshold": threshold, "measure": measure or DEFAULT}
-    content["predictions"] = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return json.dumps(content).encode()
+@lru_cache(8)
+def _beginning(fingerprint: str, labels: tuple[str, ...]) -> str:
+    """The same in every answer."""
+    return json.dumps({"fingerprint": fingerprint, "labels": labels})[:-1]
+
+
+def _rows(said: Arrays, accepted: np.ndarray | None, served: Served) -> Iterator[str]:
+    """One object for every row. Each by itself: json would keep all other threads waiting for the whole."""
+    for row in range(len(said["mean"])):
+        entry: dict[str, Any] = {} if served.family == "gaussian" else {"label": _label(said["mean"][row], served)}
+        entry |= {name: array[row].tolist() for name, array in said.items()}
+        entry |= {} if accepted is None else {"accepted": accepted[row].tolist()}
+        yield _FINITE(entry)
+
+
+def as_json(said: Arrays, accepted: np.ndarray | None, served: Served, asked: Asked) -> bytes:
+    """One object for every row, and what holds for all of them before."""
+    parts = [_beginning(served.fingerprint, tuple(served.labels))]
+    if asked.threshold is not None:
+        parts.append(json.dumps({"threshold": asked.threshold, "measure": asked.measure or DEFAULT})[1:-1])
+    parts.append(f'"predictions": [{", ".join(_rows(said, accepted, served))}]}}')
+    return ", ".join(parts).encode()
 
 
 def as_npz(said: Arrays, accepted: np.ndarray | None) -> bytes:
@@ -96,3 +111,24 @@ def as_npy(said: Arrays, accepted: np.ndarray | None) -> bytes:
     file = io.BytesIO()
     np.save(file, records, allow_pickle=False)
     return file.getvalue()
+
+
+def bytes_of_answer(served: Served, asked: Asked, kind: str) -> int:
+    """About as large will the answer be: every number has 4 bytes in NumPy's formats, up to 24 characters in JSON."""
+    first = next(iter(asked.arrays.values()))
+    tokens = first.shape[1] if served.axes and first.ndim > 1 else 1
+    numbers = len(first) * tokens * (len(served.labels) + 4)
+    return numbers * (24 if kind == JSON else 4)
+
+
+def encoded(said: Arrays, asked: Asked, served: Served, kind: str) -> tuple[bytes, np.ndarray | None]:
+    """The bytes of the answer, and what was accepted."""
+    accepted = decided(said, asked.threshold, asked.measure)
+    if kind == JSON:
+        try:
+            return as_json(said, accepted, served, asked), accepted
+        except ValueError:  # a number is not finite: say which
+            require_finite(said)
+            raise
+    require_finite(said)
+    return (as_npz if kind == NPZ else as_npy)(said, accepted), accepted

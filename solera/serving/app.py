@@ -1,17 +1,16 @@
 """The HTTP service: one student, asked by programs (`/predict`) and tried by people (`/`)."""
 
-import logging
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from solera.serving.counters import Counters
+from solera.serving.entities import Entities
+from solera.serving.front import SAFE, Front, problem
 from solera.serving.refused import RefusedError, short
 from solera.serving.schema import REASONS, Facts, Health, Problem, answer, parameters, request_body
 from solera.serving.schema_entities import entities_answer, texts_body
@@ -22,53 +21,15 @@ from solera.serving.settings import Settings
 ASSETS = Path(__file__).with_name("assets")
 PAGES = {"/": "page.html", "/docs": "docs.html"}
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-SAFE = {
+PAGE = {
+    **SAFE,
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'",
-    "X-Content-Type-Options": "nosniff",
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
-log = logging.getLogger("solera.serving")
-
-
-class Watch:
-    """Counts and logs every request: one line each, never what was in it."""
-
-    def __init__(self, app: Any, counters: Counters, paths: frozenset[str]) -> None:
-        self.app, self.counters, self.paths = app, counters, paths
-
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        start, status = time.perf_counter(), 500
-
-        async def sent(message: Any) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
-        state = scope.setdefault("state", {})
-        self.counters.open += 1
-        try:
-            await self.app(scope, receive, sent)
-        finally:
-            seconds = time.perf_counter() - start
-            self.counters.open -= 1
-            # strangers must not be able to make up new names: each is a time series for ever
-            path = scope["path"] if scope["path"] in self.paths else "other"
-            method = scope["method"] if scope["method"] in METHODS else "other"
-            self.counters.finished(path, method, status, seconds)
-            fields = {"method": method, "path": path, "status": status, "milliseconds": round(1000 * seconds, 3)}
-            log.info("request", extra={"fields": {**fields, "rows": state.get("rows", 0)}})
-
-
-def problem(refused: RefusedError) -> Response:
-    """A refusal as an answer."""
-    content = Problem(status=refused.status, field=refused.field, reason=refused.reason).model_dump()
-    return JSONResponse(content, refused.status, refused.headers)
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -101,7 +62,7 @@ def add_pages(app: FastAPI, pages: Mapping[str, str] = PAGES) -> None:
 
         @app.get(url, include_in_schema=False)
         async def given() -> Response:
-            return Response(content, media_type=kind, headers=SAFE)
+            return Response(content, media_type=kind, headers=PAGE)
 
     for url, name in pages.items():
         page(url, name)
@@ -110,16 +71,17 @@ def add_pages(app: FastAPI, pages: Mapping[str, str] = PAGES) -> None:
             page(f"/assets/{name}", name)
 
 
-def make_app(served: Served, settings: Settings) -> FastAPI:
+def make_app(served: Served, settings: Settings) -> Front:
     """The service as an ASGI application."""
     service = Service(served, settings)
+    entities_of = None if served.reader is None else Entities(service)
     app = FastAPI(
         title="Solera",
         description=f"A {served.method} student: one model that says how sure it is, and why.",
         version=versions()["solera"],
         docs_url=None,  # FastAPI's pages load scripts from elsewhere
         redoc_url=None,
-        lifespan=service.lifespan,
+        lifespan=service.line.lifespan,
     )
     add_handlers(app)
     add_pages(app)
@@ -138,7 +100,7 @@ def make_app(served: Served, settings: Settings) -> FastAPI:
         """Ask the student about one example or many: JSON or NumPy bytes in, JSON or NumPy bytes out."""
         return await service.predict(request)
 
-    if served.reader is not None:
+    if entities_of is not None:
 
         @app.post(
             "/entities",
@@ -148,12 +110,12 @@ def make_app(served: Served, settings: Settings) -> FastAPI:
         )
         async def entities(request: Request) -> Response:
             """Find entities in text, or in tokens: each with its type, place, confidence and uncertainties."""
-            return await service.entities(request)
+            return await entities_of(request)
 
     @app.get("/health", response_description="It is ready")
     async def health() -> Health:
         """Is it ready, and what is it?"""
-        return Health(ready=service.batcher is not None, fingerprint=served.fingerprint, versions=versions())
+        return Health(ready=service.line.batcher is not None, fingerprint=served.fingerprint, versions=versions())
 
     @app.get("/model", response_description="Shapes, names, units, thresholds")
     async def model() -> Facts:
@@ -167,10 +129,11 @@ def make_app(served: Served, settings: Settings) -> FastAPI:
     )
     async def metrics() -> PlainTextResponse:
         """Counters, in Prometheus' text format."""
-        waiting = service.batcher.waiting if service.batcher else 0
+        waiting = service.line.batcher.waiting if service.line.batcher else 0
         text = service.counters.text(waiting, {"fingerprint": served.fingerprint, "method": served.method})
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    paths = frozenset(str(getattr(route, "path", "")) for route in app.routes)
-    app.add_middleware(Watch, counters=service.counters, paths=paths)  # type: ignore[arg-type]
-    return app
+    direct = {"/predict": service.predict}
+    if entities_of is not None:
+        direct["/entities"] = entities_of
+    return Front(app, settings, service.counters, direct)

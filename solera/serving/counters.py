@@ -39,6 +39,10 @@ class Histogram:
 
     def add_all(self, values: np.ndarray) -> None:
         """Of a whole answer."""
+        if values.size <= 8:
+            for value in values.ravel().tolist():
+                self.add(value)
+            return
         places = np.searchsorted(self.edges, values.ravel(), side="left")
         for place, count in zip(*np.unique(places, return_counts=True), strict=True):
             self.counts[int(place)] += int(count)

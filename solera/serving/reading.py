@@ -1,9 +1,6 @@
 """From the bytes of a request to arrays, or to a reason why not: nothing is guessed, and nothing is unpickled."""
 
-import io
-import json
 import math
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +8,9 @@ from typing import Any
 import numpy as np
 
 from solera.serving.graph import Arrays
+from solera.serving.limits import Limits
+from solera.serving.nested import from_text, json_of
+from solera.serving.npy import array_of, arrays_of
 from solera.serving.refused import RefusedError, short
 from solera.serving.served import Served
 from solera.training.card import Input
@@ -45,7 +45,7 @@ def _fits(shape: Sequence[int], wanted: Sequence[int | str]) -> bool:
     return len(shape) == len(wanted) and all(isinstance(w, str) or s == w for s, w in zip(shape, wanted, strict=True))
 
 
-def as_rows(array: np.ndarray, given: Input) -> np.ndarray:
+def as_rows(array: np.ndarray, given: Input, limits: Limits) -> np.ndarray:
     """With the rows as first axis and the student's dtype; every number finite."""
     name, shape, dtype = given.name, list(given.shape or ()), np.dtype(given.dtype)
     kinds = "fiu" if dtype.kind == "f" else "iu"
@@ -57,10 +57,12 @@ def as_rows(array: np.ndarray, given: Input) -> np.ndarray:
         array = array[None]
     if not _fits(array.shape[1:], shape):
         raise RefusedError(422, name, f"{name} has the shape {_axes(array.shape)}: send {_wanted(given)}")
+    limits.check_shape(array.shape, shape, name)
     with np.errstate(over="ignore", invalid="ignore"):
         cast = np.ascontiguousarray(array.astype(dtype, copy=False))
-    wrong = ~np.isfinite(cast) if dtype.kind == "f" else cast != array
-    if wrong.any():
+    right = np.isfinite(cast) if dtype.kind == "f" else cast == array
+    if not right.all():
+        wrong = ~right
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
         value = array[place].item()
         where = name + "".join(f"[{i}]" for i in place)
@@ -80,7 +82,7 @@ def _nested(value: Any, where: str, shown: Callable[[], str]) -> None:
         raise RefusedError(422, where, f"{where} is {short(value)}, not a number: send {shown()}")
 
 
-def from_lists(value: Any, given: Input) -> np.ndarray:
+def from_lists(value: Any, given: Input, limits: Limits) -> np.ndarray:
     """Nested lists of JSON as an array."""
     _nested(value, given.name, lambda: _wanted(given))
     real = np.dtype(given.dtype).kind == "f"
@@ -94,12 +96,13 @@ def from_lists(value: Any, given: Input) -> np.ndarray:
     except ValueError:
         reason = f"{given.name} is ragged, or nested too deep: send {_wanted(given)}"
         raise RefusedError(422, given.name, reason) from None
-    return as_rows(array, given)
+    return as_rows(array, given, limits)
 
 
-def from_columns(value: Any, given: Input, features: Sequence[str]) -> np.ndarray:
+def from_columns(value: Any, given: Input, features: Sequence[str], limits: Limits) -> np.ndarray:
     """One object of named numbers, or a list of them, as rows in the student's order."""
     objects = value if isinstance(value, list) else [value]
+    limits.check_rows(len(objects), given.name)
     rows = []
     for number, row in enumerate(objects):
         where = f"{given.name}[{number}]" if isinstance(value, list) else given.name
@@ -119,7 +122,7 @@ def from_columns(value: Any, given: Input, features: Sequence[str]) -> np.ndarra
             if type(row[name]) not in (int, float):
                 place = f"{where}.{name}"
                 raise RefusedError(422, place, f"{place} is {short(row[name])}, not a number: send a number")
-    return from_lists(rows, given)
+    return from_lists(rows, given, limits)
 
 
 def _same_length(arrays: Arrays) -> Arrays:
@@ -136,22 +139,16 @@ def _by_name(given: Mapping[str, Any], served: Served) -> None:
         raise RefusedError(422, "inputs", reason)
 
 
-def _inputs(value: Any, served: Served) -> Arrays:
+def _inputs(value: Any, served: Served, limits: Limits) -> Arrays:
     if len(served.inputs) > 1:
         if not isinstance(value, dict):
             names = [i.name for i in served.inputs]
             raise RefusedError(422, "inputs", f"inputs is {short(value)}: send an object with exactly {names}")
         _by_name(value, served)
-        return _same_length({i.name: from_lists(value[i.name], i) for i in served.inputs})
+        return _same_length({i.name: from_lists(value[i.name], i, limits) for i in served.inputs})
     only = served.inputs[0]
     named = isinstance(value, dict) or (isinstance(value, list) and any(isinstance(row, dict) for row in value))
-    return {only.name: from_columns(value, only, served.features) if named else from_lists(value, only)}
-
-
-def _constant(name: str) -> float:
-    raise RefusedError(
-        422, "body", f"the body holds {name}, which JSON does not have and no student reads: send finite numbers"
-    )
+    return {only.name: from_columns(value, only, served.features, limits) if named else from_lists(value, only, limits)}
 
 
 def threshold_of(value: Any) -> float | None:
@@ -187,83 +184,54 @@ def measure_of(value: Any, served: Served) -> str | None:
     return value
 
 
-def read_json(body: bytes, served: Served) -> Asked:
+def _extras(content: Mapping[str, Any], served: Served) -> tuple[float | None, str | None]:
+    """Threshold and measure."""
+    if unknown := [key for key in content if key not in KEYS]:
+        raise RefusedError(422, unknown[0][:60], f"the body has {short(unknown)}: send only {', '.join(KEYS)}")
+    return threshold_of(content.get("threshold")), measure_of(content.get("measure"), served)
+
+
+def read_json(body: bytes, served: Served, limits: Limits) -> Asked:
     """{"inputs": ..., "threshold": ..., "measure": ...}, the last two as one likes."""
-    try:
-        content = json.loads(body, parse_constant=_constant)
-    except (ValueError, RecursionError) as error:
-        reason = f'the body is not JSON ({short(str(error))}): send {{"inputs": [...]}}'
-        raise RefusedError(400, "body", reason) from None
+    only = served.inputs[0]
+    if len(served.inputs) == 1 and only.dtype.startswith("float"):
+        quick = from_text(body, only.shape or (), limits)
+        if quick is not None:
+            array, others = quick
+            return Asked({only.name: as_rows(array, only, limits)}, *_extras(others, served))
+    content = json_of(body, 'send {"inputs": [...]}')
     if not isinstance(content, dict) or "inputs" not in content:
         raise RefusedError(422, "inputs", f'the body is {short(content)}, without inputs: send {{"inputs": [...]}}')
-    if unknown := [key for key in content if key not in KEYS]:
-        raise RefusedError(422, unknown[0], f"the body has {short(unknown)}: send only {', '.join(KEYS)}")
-    threshold, measure = threshold_of(content.get("threshold")), measure_of(content.get("measure"), served)
+    extras = _extras(content, served)
     try:
-        return Asked(_inputs(content["inputs"], served), threshold, measure)
+        return Asked(_inputs(content["inputs"], served, limits), *extras)
     except RecursionError:
-        raise RefusedError(422, "inputs", f"inputs is nested too deep: send {_wanted(served.inputs[0])}") from None
+        raise RefusedError(422, "inputs", f"inputs is nested too deep: send {_wanted(only)}") from None
 
 
-def array_of(content: bytes, name: str) -> np.ndarray:
-    """The array of a .npy file. Read by hand: NumPy would first reserve all that a header claims."""
-    file = io.BytesIO(content)
-    try:
-        version = np.lib.format.read_magic(file)
-        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-        shape, fortran, dtype = readers[version](file)
-        shape = tuple(int(size) for size in shape)
-    except Exception as error:  # NumPy tries headers of Python 2 too, with a tokenizer that has errors of its own
-        reason = f"{name} is not a .npy file ({short(str(error))}): send what numpy.save writes"
-        raise RefusedError(400, name, reason) from None
-    if dtype.kind not in "fiu":
-        raise RefusedError(422, name, f"{name} has the dtype {str(dtype)[:60]}: send floating-point or whole numbers")
-    claimed, there = math.prod(shape) * dtype.itemsize, len(content) - file.tell()
-    if min(shape, default=0) < 0 or claimed != there:
-        reason = f"{name} has {there} bytes of numbers, its header says {claimed}: send the whole file, and only it"
-        raise RefusedError(400, name, reason)
-    flat = np.frombuffer(content, dtype, offset=file.tell())
-    return flat.reshape(shape, order="F" if fortran else "C")
-
-
-def read_npy(body: bytes, served: Served) -> Asked:
+def read_npy(body: bytes, served: Served, limits: Limits) -> Asked:
     """One array, for a student with one input."""
     if len(served.inputs) > 1:
         names = [i.name for i in served.inputs]
         raise RefusedError(422, "body", f"this student takes {names}, not one array: send them as {NPZ} or {JSON}")
     only = served.inputs[0]
-    return Asked({only.name: as_rows(array_of(body, only.name), only)})
+    return Asked({only.name: as_rows(array_of(body, only.name), only, limits)})
 
 
-def read_npz(body: bytes, served: Served, most: int) -> Asked:
-    """Arrays by the names of the inputs; unpacked they may have `most` bytes together."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(body)) as packed:
-            size = sum(item.file_size for item in packed.infolist())
-            if size > most:
-                raise RefusedError(413, "body", f"the body unpacks to {size} bytes: send at most {most} at a time")
-            contents = {item.filename.removesuffix(".npy"): packed.read(item) for item in packed.infolist()}
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, OSError, EOFError, KeyError) as error:
-        reason = f"the body is not a .npz file ({short(str(error))}): send what numpy.savez writes"
-        raise RefusedError(400, "body", reason) from None
-    except Exception as error:  # zlib, lzma and bz2 each have their own, without a common parent
-        if isinstance(error, RefusedError):
-            raise
-        raise RefusedError(
-            400, "body", f"the body is a damaged .npz file ({short(str(error))}): send it again"
-        ) from None
-    _by_name(contents, served)
-    return Asked(_same_length({i.name: as_rows(array_of(contents[i.name], i.name), i) for i in served.inputs}))
+def read_npz(body: bytes, served: Served, limits: Limits) -> Asked:
+    """Arrays by the names of the inputs."""
+    arrays = arrays_of(body, served.inputs, limits)
+    return Asked(_same_length({i.name: as_rows(arrays[i.name], i, limits) for i in served.inputs}))
 
 
-def read(body: bytes, kind: str, served: Served, most: int) -> Asked:
+def read(body: bytes, kind: str, served: Served, limits: Limits) -> Asked:
     """What a request asks, by its content type."""
     if kind == JSON:
-        return read_json(body, served)
+        return read_json(body, served, limits)
     if kind == NPY:
-        return read_npy(body, served)
+        return read_npy(body, served, limits)
     if kind == NPZ:
-        return read_npz(body, served, most)
+        return read_npz(body, served, limits)
     raise RefusedError(
         415, "Content-Type", f"the Content-Type is {short(kind) if kind else 'missing'}: send {JSON}, {NPY} or {NPZ}"
     )

@@ -1,6 +1,12 @@
 """A request that gets no answer, and why."""
 
+import reprlib
 from collections.abc import Mapping
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxlong = _REPR.maxother = 4000
+_REPR.maxlist = _REPR.maxdict = _REPR.maxtuple = 100
+_REPR.maxlevel = 4
 
 
 class RefusedError(Exception):
@@ -12,6 +18,6 @@ class RefusedError(Exception):
 
 
 def short(value: object, most: int = 60) -> str:
-    """A value as a reason shows it."""
-    text = repr(value)
+    """A value as a reason shows it; of a large one only the beginning is looked at."""
+    text = _REPR.repr(value)
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -17,10 +17,11 @@ REASONS = {
     400: "The body is not what its Content-Type says",
     406: "The answer cannot have a format that the Accept header names",
     408: "The body did not arrive in time",
-    413: "The body is too large",
+    413: "The body has too many bytes, unpacked ones included, or too many rows or tokens",
     415: "The Content-Type is not one that is read",
+    421: "The Host header has a name that this service does not answer to",
     422: "The body can be read, but not by this student: shape, dtype, numbers that are not finite, names",
-    503: "Too many rows wait: try again after Retry-After seconds",
+    503: "Too much large work waits: try again after Retry-After seconds",
     504: "The answer was not ready in time",
 }
 

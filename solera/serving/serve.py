@@ -1,48 +1,23 @@
 """`serve`: a student behind HTTP, until it is told to stop."""
 
-import json
-import logging
+import asyncio
+import resource
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from solera.serving.logs import json_logs, log
 from solera.serving.settings import Settings
 from solera.serving.writers import writer_of
 from solera.training.student import Student
 
-log = logging.getLogger("solera.serving")
-
-
-class JSONLines(logging.Formatter):
-    """One object on one line for everything that is logged."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
-        content = {"time": moment, "level": record.levelname.lower(), "event": record.getMessage()}
-        content |= getattr(record, "fields", {})
-        content |= {"error": self.formatException(record.exc_info)} if record.exc_info else {}
-        return json.dumps(content)
-
-
-@contextmanager
-def _logging() -> Iterator[None]:
-    """Our lines and uvicorn's warnings, to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JSONLines())
-    levels = {"solera.serving": logging.INFO, "uvicorn": logging.WARNING}
-    for name, level in levels.items():
-        logging.getLogger(name).addHandler(handler)
-        logging.getLogger(name).setLevel(level)
-        logging.getLogger(name).propagate = False
-    try:
-        yield
-    finally:
-        for name in levels:
-            logging.getLogger(name).removeHandler(handler)
+FILES = 64  # open files beside those of connections
+SWEEPS = 5  # ticks of 0.1 s between two looks at connections that wait
+SWITCH = 0.0005  # seconds until a thread that reads or writes much lets the event loop go on; Python's own is 0.005
 
 
 @contextmanager
@@ -54,6 +29,26 @@ def _stopped_kindly() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _quick_switches() -> Iterator[None]:
+    """The event loop does not wait long for threads that read or write large requests."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _room_for(connections: int) -> int:
+    """As many connections as the process may have open files for; it takes as many files as it is allowed to."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < connections + FILES:
+        soft = connections + FILES if hard == resource.RLIM_INFINITY else min(connections + FILES, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(connections, soft - FILES))
 
 
 def _listening(settings: Settings) -> socket.socket:
@@ -79,6 +74,7 @@ def serve(student: Student | str | Path, settings: Settings = Settings()) -> Non
         import uvicorn
 
         from solera.serving.app import make_app
+        from solera.serving.connections import protocol
         from solera.serving.translating import make_translating_app
     except ImportError as error:
         raise ImportError(f"the service needs fastapi and uvicorn ({error}): pip install 'solera[serve]'") from error
@@ -97,14 +93,16 @@ def serve(student: Student | str | Path, settings: Settings = Settings()) -> Non
     else:
         served = read_student(student, settings.threads)
         app, method, fingerprint = make_app(served, settings), served.method, served.fingerprint
+    settings = replace(settings, max_connections=_room_for(settings.max_connections))
     config = uvicorn.Config(
         app,
+        http=protocol(settings),
         log_config=None,
         access_log=False,
         server_header=False,
         ws="none",
         lifespan="on",
-        timeout_keep_alive=30,
+        timeout_keep_alive=round(settings.idle),
         timeout_graceful_shutdown=round(settings.timeout) + 5,
     )
 
@@ -115,6 +113,13 @@ def serve(student: Student | str | Path, settings: Settings = Settings()) -> Non
             print(f"{method} student {fingerprint} at {url}, its API at {url}/docs; Ctrl-C ends it")
             sys.stdout.flush()
 
-    with _logging(), _stopped_kindly():
+        async def on_tick(self, counter: int) -> bool:
+            if counter % SWEEPS == 0:
+                now = asyncio.get_running_loop().time()
+                for connection in list(self.server_state.connections):
+                    getattr(connection, "sweep")(now)  # noqa: B009  (uvicorn's type has none)
+            return await super().on_tick(counter)
+
+    with json_logs(), _stopped_kindly(), _quick_switches():
         Server(config).run(sockets=[listener])
         log.info("stopped", extra={"fields": {"url": url}})

@@ -76,6 +76,16 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("solera", "onnxruntime", "fastapi", "uvicorn")}
 
 
+def _labels(given: Any, count: int, path: str | Path) -> tuple[str, ...]:
+    """A name for every output; numbered where nobody named them."""
+    if not given:
+        return tuple(str(number) for number in range(count))
+    if not isinstance(given, list) or len(given) != count:
+        there = len(given) if isinstance(given, list) else f"no list of {type(given).__name__}"
+        raise ValueError(f"{path} has {there} labels for {count} outputs: name each once, then solera export")
+    return tuple(str(label) for label in given)
+
+
 def read_graph(path: str | Path, threads: int | None = None) -> Served:
     """A student that `solera export` wrote, ready to answer."""
     graph = Graph(path, threads)
@@ -85,14 +95,15 @@ def read_graph(path: str | Path, threads: int | None = None) -> Served:
     given = Preprocessing.read(json.loads(known["preprocessing"]))
     inputs = [Input(i.name, graph.inputs[i.name][1:], str(graph.dtypes[i.name])) for i in given.inputs]
     once = {i.name: np.zeros([1, *(n if isinstance(n, int) else 1 for n in i.shape or ())], i.dtype) for i in inputs}
-    count = graph(once)["mean"].shape[-1]  # the first run also makes onnxruntime allocate what it needs
-    labels = json.loads(known["labels"]) or [str(number) for number in range(count)]
+    said = graph(once)  # the first run also makes onnxruntime allocate what it needs
+    count = said["mean"].shape[-1]
+    labels = _labels(json.loads(known["labels"]), count, path)
     return Served(
         graph=graph,
         inputs=inputs,
         features=given.features,
         units=dict(given.units),
-        labels=[str(label) for label in labels],
+        labels=labels,
         family=known["family"],
         method=json.loads(known["method"])["name"],
         fingerprint=known["fingerprint"],

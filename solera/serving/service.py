@@ -1,29 +1,37 @@
-"""What the endpoints share: the student, its line of requests and its counters."""
+"""What the endpoints share: the student, its line of requests, its limits and its counters."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from starlette.requests import ClientDisconnect
 
-from solera.serving.answers import answer_type, as_json, as_npy, as_npz, decided, require_finite
+from solera.serving.answers import answer_type, bytes_of_answer, encoded
 from solera.serving.batching import Batcher, FullError
+from solera.serving.budget import Budget, Lease
 from solera.serving.counters import Counters
 from solera.serving.graph import Arrays
-from solera.serving.reading import JSON, NPZ, Asked, measure_of, read, threshold_in_query
+from solera.serving.limits import Limits
+from solera.serving.reading import Asked, measure_of, read, threshold_in_query
 from solera.serving.refused import RefusedError, short
 from solera.serving.served import Served
 from solera.serving.settings import Settings
-from solera.serving.tagging import Texts, read_texts
-from solera.serving.tagging import as_json as entities_as_json
 
-Read = TypeVar("Read")
 Given = TypeVar("Given")
+QUICK = 16_384  # bytes that are read or written on the event loop, in less than a millisecond
+INLINE = 0.001  # seconds: shorter runs of the graph do not go to a thread
 
 
-async def body_of(request: Request, most: int) -> bytes:
+def kind_of(request: Request) -> str:
+    """The content type, without its parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def body_of(request: Request, most: int, lease: Lease) -> bytes:
     """All of it, unless it is larger than allowed: then reading stops as soon as that is known."""
     reason = f"send at most {most} bytes at a time, or start the service with a larger --max-bytes"
     if (coding := request.headers.get("content-encoding", "identity").lower()) != "identity":
@@ -32,13 +40,17 @@ async def body_of(request: Request, most: int) -> bytes:
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > most:
         raise RefusedError(413, "body", f"the body has {length[:20]} bytes: {reason}")
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
+    body, more = bytearray(), True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > most:
             raise RefusedError(413, "body", f"the body has more than {most} bytes: {reason}")
-        parts.append(part)
-    return b"".join(parts)
+        lease.hold(len(body))  # what has arrived, not what was announced: who sends nothing takes nothing
+    return bytes(body)
 
 
 def _once(name: str, query: Any, body: Any) -> Any:
@@ -49,92 +61,103 @@ def _once(name: str, query: Any, body: Any) -> Any:
     return body if query is None else query
 
 
-class Service:
-    """What the endpoints share: the student, its line of requests and its counters."""
+class Line:
+    """Where requests wait for what answers them: read and written off the event loop, within the time limit.
 
-    def __init__(self, served: Served, settings: Settings) -> None:
-        self.served, self.settings = served, settings
-        self.counters = Counters(served.measures, served.family == "gaussian", settings.max_batch)
+    Small bodies are read, and small answers written, on the event loop itself: a thread takes longer to wake up.
+    """
+
+    def __init__(self, settings: Settings, counters: Counters, run: Callable[[Arrays], Arrays], inline: float) -> None:
+        self.settings, self.counters, self.run, self.inline = settings, counters, run, inline
+        self.limits = Limits(settings.max_bytes, settings.max_rows, settings.max_tokens)
+        self.budget = Budget(settings.max_in_flight)
         self.batcher: Batcher | None = None
+        self._thread: ThreadPoolExecutor | None = None
 
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         """The line is open while the service is."""
-        s = self.settings
-        async with Batcher(
-            self.served, s.max_batch, s.max_wait_ms / 1000, s.max_queue, self.counters.batches.add
-        ) as self.batcher:
-            yield
+        s, seen = self.settings, self.counters.batches.add
+        with ThreadPoolExecutor(1, "reading") as self._thread:
+            async with Batcher(
+                self.run, s.max_batch, s.max_wait_ms / 1000, s.max_queue, seen, self.inline
+            ) as self.batcher:
+                yield
 
-    async def asked(self, request: Request) -> Asked:
-        """The request, read and checked."""
-        query = {name: request.query_params.get(name) for name in ("threshold", "measure")}
-        threshold, measure = threshold_in_query(query["threshold"]), measure_of(query["measure"], self.served)
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        body = await body_of(request, self.settings.max_bytes)
-        given = read(body, kind, self.served, self.settings.max_bytes)
-        threshold, measure = _once("threshold", threshold, given.threshold), _once("measure", measure, given.measure)
-        request.state.rows = given.rows
-        return Asked(given.arrays, threshold, measure)
+    async def in_thread(self, function: Callable[..., Given], *arguments: Any) -> Given:
+        """The function's result, made off the event loop, one at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
-    async def said(self, asked: Asked) -> Arrays:
+    async def work(self, size: int, function: Callable[..., Given], *arguments: Any) -> Given:
+        """The function's result, for `size` bytes: if they are many, in a thread."""
+        return function(*arguments) if size <= QUICK else await self.in_thread(function, *arguments)
+
+    async def in_time(
+        self, request: Request, answering: Callable[[Request, bytes, Lease], Awaitable[Response]]
+    ) -> Response:
+        """The answer to a request, received, read, answered and written within the time limit."""
+        seconds, body = self.settings.timeout, None
+        with self.budget.lease() as lease:
+            try:
+                async with asyncio.timeout(seconds):
+                    body = await body_of(request, self.settings.max_bytes, lease)
+                    return await answering(request, body, lease)
+            except TimeoutError:
+                if body is None:
+                    reason = f"the body did not arrive within {seconds:g} s: send it faster, or fewer rows at a time"
+                    raise RefusedError(408, "body", reason, {"Connection": "close"}) from None
+                reason = f"the answer was not ready within {seconds:g} s: send fewer rows at a time, or try again later"
+                raise RefusedError(504, "service", reason, {"Retry-After": "1"}) from None
+
+    async def ask(self, arrays: Arrays, kind: Any = None) -> Arrays:
         """The answer, in its turn."""
         assert self.batcher is not None
         try:
-            said = await self.batcher.ask(asked.arrays)
+            return await self.batcher.ask(arrays, kind)
         except FullError:
             reason = f"{self.batcher.waiting} rows wait already: try again in a second"
             raise RefusedError(503, "service", reason, {"Retry-After": "1"}) from None
+
+
+class Service:
+    """What /predict needs: the student, its line of requests and its counters."""
+
+    def __init__(self, served: Served, settings: Settings) -> None:
+        self.served, self.settings = served, settings
+        self.counters = Counters(served.measures, served.family == "gaussian", settings.max_batch)
+        # how long a text takes is not known from others: only runs of fixed shapes may stay on the event loop
+        fixed = all(isinstance(size, int) for given in served.inputs for size in given.shape or ())
+        self.line = Line(settings, self.counters, served, INLINE if fixed else 0.0)
+
+    def read(self, body: bytes, kind: str, query: Any) -> Asked:
+        """The request, read and checked."""
+        given = read(body, kind, self.served, self.line.limits)
+        if not query:
+            return given
+        threshold, measure = threshold_in_query(query.get("threshold")), measure_of(query.get("measure"), self.served)
+        threshold, measure = _once("threshold", threshold, given.threshold), _once("measure", measure, given.measure)
+        return Asked(given.arrays, threshold, measure)
+
+    async def said(self, arrays: Arrays) -> Arrays:
+        """What the student says, in its turn."""
+        try:
+            return await self.line.ask(arrays)
         except ValueError as error:
             raise RefusedError(422, "inputs", f"the student cannot read these inputs: {error}") from error
-        require_finite(said)
-        return said
-
-    async def in_time(
-        self, reading: Awaitable[Read], answering: Callable[[Read], Awaitable[Given]]
-    ) -> tuple[Read, Given]:
-        """What was asked and what is answered, both within the time limit."""
-        seconds, asked = self.settings.timeout, None
-        try:
-            async with asyncio.timeout(seconds):
-                asked = await reading
-                return asked, await answering(asked)
-        except TimeoutError:
-            if asked is None:
-                reason = f"the body did not arrive within {seconds:g} s: send it faster, or fewer rows at a time"
-                raise RefusedError(408, "body", reason, {"Connection": "close"}) from None
-            reason = f"the answer was not ready within {seconds:g} s: send fewer rows at a time, or try again later"
-            raise RefusedError(504, "service", reason, {"Retry-After": "1"}) from None
-
-    async def texts(self, request: Request) -> Texts:
-        """The texts of a request, read and checked."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != JSON:
-            raise RefusedError(415, "Content-Type", f"the Content-Type is {short(kind)}: send {JSON}")
-        texts = read_texts(await body_of(request, self.settings.max_bytes))
-        request.state.rows = len(texts)
-        return texts
-
-    async def entities(self, request: Request) -> Response:
-        """Text or tokens in, entities out, within the time limit."""
-        reader, (only,) = self.served.reader, self.served.inputs
-        assert reader is not None
-
-        async def ask(numbers: Any) -> Arrays:
-            return await self.said(Asked({only.name: numbers}))
-
-        texts, found = await self.in_time(self.texts(request), lambda texts: reader.entities(texts, ask))
-        content = entities_as_json(texts, found, self.served.fingerprint, reader.tags.types)
-        return Response(content, media_type=JSON)
 
     async def predict(self, request: Request) -> Response:
         """From the bytes of a request to those of its answer, within the time limit."""
+        answer_type(request.headers.get("accept", ""))  # refuses before the body is received
+        return await self.line.in_time(request, self._answer)
+
+    async def _answer(self, request: Request, body: bytes, lease: Lease) -> Response:
         kind = answer_type(request.headers.get("accept", ""))
-        asked, said = await self.in_time(self.asked(request), self.said)
-        accepted = decided(said, asked.threshold, asked.measure)
+        query = request.query_params if request.scope["query_string"] else {}
+        asked = await self.line.work(len(body), self.read, body, kind_of(request), query)
+        size = bytes_of_answer(self.served, asked, kind)
+        lease.hold(len(body) + sum(array.nbytes for array in asked.arrays.values()) + size)
+        request.state.rows = asked.rows
+        said = await self.said(asked.arrays)
+        content, accepted = await self.line.work(size, encoded, said, asked, self.served, kind)
         self.counters.answered(said, accepted)
-        if kind == JSON:
-            content = as_json(said, accepted, self.served, asked.threshold, asked.measure)
-        else:
-            content = as_npz(said, accepted) if kind == NPZ else as_npy(said, accepted)
         return Response(content, media_type=kind)

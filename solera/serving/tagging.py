@@ -1,8 +1,7 @@
 """A tagger that is served: text or tokens in, entities out."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,8 @@ from solera.data.chunks import windows
 from solera.data.words import Word, words_of
 from solera.nn import WordFeatures
 from solera.serving.graph import Arrays
+from solera.serving.limits import Limits
+from solera.serving.nested import json_of
 from solera.serving.refused import RefusedError, short
 from solera.serving.trace import tagger_in
 from solera.tasks.mentions import Entity, mentions, placed
@@ -41,24 +42,18 @@ class Reader:
             return None
         return cls(network.words, network.tags, None if network.crf is not None else network.context)
 
-    async def entities(self, texts: Texts, ask: Callable[[np.ndarray], Awaitable[Arrays]]) -> list[list[Entity]]:
-        """Of each text; `ask` gives the graph's outputs for numbers `[1, tokens, columns]`."""
-        return [await self._of_text(text, words, ask) for text, words in texts]
+    def numbers(self, words: Sequence[Word]) -> np.ndarray:
+        """What the graph takes of a text: `[tokens, columns]`."""
+        return self.words([[word.text for word in words]])[0].numpy()
 
-    async def _of_text(
-        self, text: str, words: Sequence[Word], ask: Callable[[np.ndarray], Awaitable[Arrays]]
-    ) -> list[Entity]:
-        if not words:
-            return []
-        numbers = self.words([[word.text for word in words]])[0].numpy()
-        most = len(words) if self.context is None else WINDOW
-        parts: list[Arrays] = []
-        for seen, kept in windows(len(words), most, self.context or 0):
-            said = await ask(numbers[None, seen])
-            parts.append({name: array[0, kept] for name, array in said.items()})
+    def windows(self, tokens: int) -> list[tuple[slice, slice]]:
+        """The parts of a text that the graph sees, and what of each is kept."""
+        return list(windows(tokens, tokens if self.context is None else WINDOW, self.context or 0))
+
+    def entities(self, text: str, words: Sequence[Word], parts: Sequence[Arrays]) -> list[Entity]:
+        """Of a text, from what the graph said about its parts."""
         whole = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
-        # Viterbi takes its time over a long text, and others wait for the event loop
-        return await asyncio.to_thread(mentions, text, words, whole.pop("mean"), whole, self.tags)
+        return mentions(text, words, whole.pop("mean"), whole, self.tags)
 
 
 def _tokens(value: Any, where: str) -> list[str]:
@@ -68,12 +63,9 @@ def _tokens(value: Any, where: str) -> list[str]:
     return value
 
 
-def read_texts(body: bytes) -> Texts:
-    """{"text": ...} or {"tokens": ...}, one or a list of them."""
-    try:
-        content = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError(400, "body", f"the body is not JSON ({short(str(error))}): {SEND}") from None
+def read_texts(body: bytes, limits: Limits) -> Texts:
+    """{"text": ...} or {"tokens": ...}, one or a list of them; counted before they are split into words."""
+    content = json_of(body, SEND)
     given = [key for key in KEYS if isinstance(content, dict) and key in content]
     if len(given) != 1 or len(content) != 1:
         raise RefusedError(422, "body", f"the body is {short(content)}, not one of {', '.join(KEYS)}: {SEND}")
@@ -82,10 +74,17 @@ def read_texts(body: bytes) -> Texts:
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
             raise RefusedError(422, "text", f"text is {short(value)}: {SEND}")
-        return [(text, words_of(text)) for text in texts]
+        limits.check_rows(len(texts), "text", "texts")
+        limits.check_characters(sum(map(len, texts)), "text")
+        found = [(text, words_of(text)) for text in texts]
+        limits.check_tokens(sum(len(words) for _, words in found), "text")
+        return found
     if not isinstance(value, list) or not value:
         raise RefusedError(422, "tokens", f"tokens is {short(value)}: {SEND}")
-    if any(isinstance(row, list) for row in value):
+    rows = [row for row in value if isinstance(row, list)]
+    limits.check_rows(len(rows), "tokens", "sentences")
+    limits.check_tokens(sum(map(len, rows)) if rows else len(value), "tokens")
+    if rows:
         if wrong := [place for place, row in enumerate(value) if not isinstance(row, list) or not row]:
             where = f"tokens[{wrong[0]}]"
             raise RefusedError(422, where, f"{where} is {short(value[wrong[0]])}, not a sentence of words: {SEND}")

@@ -1,25 +1,31 @@
 """The HTTP service of a translator: text in, its translation out, with the uncertainty of every word."""
 
-import asyncio
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from solera.serving.app import Watch, add_handlers, add_pages
+from solera.serving.app import add_handlers, add_pages
+from solera.serving.budget import Lease
 from solera.serving.counters import Counters
-from solera.serving.reading import JSON
+from solera.serving.front import Front
+from solera.serving.graph import Arrays
+from solera.serving.limits import Limits
+from solera.serving.nested import json_of
+from solera.serving.reading import JSON, threshold_of
 from solera.serving.refused import RefusedError, short
 from solera.serving.schema import Problem
-from solera.serving.service import body_of
+from solera.serving.service import Line
 from solera.serving.settings import Settings
 from solera.training.student import Student
 from solera.training.translated import Translated
 
 SEND = 'send {"text": "Ein Hund läuft."}, or a list of sentences; with them "beams", "threshold" and "measure"'
 MOST_BEAMS = 16
+TOGETHER = 8  # sentences that are translated together, before others have their turn
 MEASURES = ("total", "data", "knowledge", "rmi")
 
 
@@ -33,27 +39,24 @@ class Asked:
     measure: str = "total"
 
 
-def read_request(body: bytes, most: int, measures: tuple[str, ...]) -> Asked:
+def read_request(body: bytes, limits: Limits, measures: tuple[str, ...]) -> Asked:
     """Of a body in JSON; what cannot be right is refused by its field."""
-    try:
-        content = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError(400, "body", f"the body is not JSON ({short(str(error))}): {SEND}") from None
+    content = json_of(body, SEND)
     known = Asked.__dataclass_fields__
     if not isinstance(content, dict) or "text" not in content or not content.keys() <= known.keys():
         raise RefusedError(422, "body", f"the body is {short(content)}: {SEND}")
     text = [content["text"]] if isinstance(content["text"], str) else content["text"]
     if not isinstance(text, list) or not text or not all(isinstance(line, str) for line in text):
         raise RefusedError(422, "text", f"text is {short(content['text'])}: {SEND}")
-    if len(text) > most:
-        raise RefusedError(413, "text", f"there are {len(text)} sentences: send at most {most} at a time")
+    limits.check_rows(len(text), "text", "sentences")
+    limits.check_characters(sum(map(len, text)), "text")
+    limits.check_tokens(sum(len(line.split()) for line in text), "text")
     beams, threshold = content.get("beams", 5), content.get("threshold")
     if not isinstance(beams, int) or isinstance(beams, bool) or not 1 <= beams <= MOST_BEAMS:
         raise RefusedError(422, "beams", f"beams is {short(beams)}: send a whole number from 1 to {MOST_BEAMS}")
-    if threshold is not None and (not isinstance(threshold, int | float) or isinstance(threshold, bool)):
-        raise RefusedError(422, "threshold", f"threshold is {short(threshold)}: send a number")
+    threshold = threshold_of(threshold)
     measure = content.get("measure", measures[0])
-    if measure not in measures:
+    if not isinstance(measure, str) or measure not in measures:
         raise RefusedError(422, "measure", f"measure is {short(measure)}: send one of {', '.join(measures)}")
     return Asked(text, beams, threshold, measure)
 
@@ -66,36 +69,55 @@ def entry(said: Translated, asked: Asked) -> dict[str, Any]:
     return found
 
 
-def make_translating_app(student: Student, settings: Settings) -> FastAPI:
-    """The service as an ASGI application: one request is translated at a time."""
-    app = FastAPI(title="Solera", docs_url=None, redoc_url=None)
+class Translating:
+    """POST /translate: requests take turns, a few sentences at a time."""
+
+    def __init__(self, student: Student, settings: Settings) -> None:
+        self.student = student
+        (probe,) = student.translate(["a"], beams=1)  # the first one also allocates what it needs
+        self.measures = tuple(name for name in MEASURES if getattr(probe, name) is not None)
+        settings = replace(settings, max_batch=min(settings.max_batch, TOGETHER))
+        self.counters = Counters(self.measures, False, settings.max_batch)
+        self.line = Line(settings, self.counters, self.run, inline=0.0)
+
+    def run(self, arrays: Arrays) -> Arrays:
+        """Translations of sentences that were asked for with the same number of beams."""
+        said = np.empty(len(arrays["text"]), object)
+        said[:] = self.student.translate(arrays["text"].tolist(), int(arrays["beams"][0]))
+        return {"said": said}
+
+    async def __call__(self, request: Request) -> Response:
+        """From the bytes of a request to those of its answer, within the time limit."""
+        return await self.line.in_time(request, self._answer)
+
+    async def _answer(self, request: Request, body: bytes, _: Lease) -> Response:
+        asked = await self.line.work(len(body), read_request, body, self.line.limits, self.measures)
+        request.state.rows = len(asked.text)
+        arrays = {"text": np.array(asked.text, object), "beams": np.full(len(asked.text), asked.beams)}
+        try:
+            said = (await self.line.ask(arrays, asked.beams))["said"]
+        except ValueError as error:
+            raise RefusedError(422, "text", str(error)) from error
+        return Response(await self.line.in_thread(self.written, said.tolist(), asked), media_type=JSON)
+
+    def written(self, said: list[Translated], asked: Asked) -> bytes:
+        """The answer; each translation by itself, or json would keep all other threads waiting for the whole."""
+        answers = ", ".join(json.dumps(entry(one, asked)) for one in said)
+        return f'{{"fingerprint": {json.dumps(self.student.fingerprint)}, "answers": [{answers}]}}'.encode()
+
+
+def make_translating_app(student: Student, settings: Settings) -> Front:
+    """The service as an ASGI application."""
+    translating = Translating(student, settings)
+    app = FastAPI(title="Solera", docs_url=None, redoc_url=None, lifespan=translating.line.lifespan)
     add_handlers(app)
     add_pages(app, {"/": "translate.html", "/docs": "docs.html"})
-    method, turn = type(student.method).__name__, asyncio.Lock()
-    (probe,) = student.translate(["a"], beams=1)  # the first one also allocates what it needs
-    measures = tuple(name for name in MEASURES if getattr(probe, name) is not None)
-    counters = Counters(measures, False, settings.max_batch)
-
-    async def translated(asked: Asked) -> list[Translated]:
-        async with turn:
-            try:
-                return await asyncio.to_thread(student.translate, asked.text, asked.beams)
-            except ValueError as error:
-                raise RefusedError(422, "text", str(error)) from error
+    method, measures = type(student.method).__name__, translating.measures
 
     @app.post("/translate", response_class=Response, responses={422: {"model": Problem}})
     async def translate(request: Request) -> Response:
         """Translate a sentence or several: each with its uncertainty, and with that of its words."""
-        asked = read_request(await body_of(request, settings.max_bytes), settings.max_queue, measures)
-        request.state.rows = len(asked.text)
-        try:
-            async with asyncio.timeout(settings.timeout):
-                said = await translated(asked)
-        except TimeoutError:
-            reason = f"the answer was not ready within {settings.timeout:g} s: send fewer sentences, or try again later"
-            raise RefusedError(504, "service", reason, {"Retry-After": "1"}) from None
-        answers = [entry(one, asked) for one in said]
-        return Response(json.dumps({"fingerprint": student.fingerprint, "answers": answers}), media_type=JSON)
+        return await translating(request)
 
     @app.get("/model")
     async def model() -> dict[str, Any]:
@@ -109,6 +131,4 @@ def make_translating_app(student: Student, settings: Settings) -> FastAPI:
         """Is it ready, and what is it?"""
         return {"ready": True, "fingerprint": student.fingerprint}
 
-    paths = frozenset(str(getattr(route, "path", "")) for route in app.routes)
-    app.add_middleware(Watch, counters=counters, paths=paths)  # type: ignore[arg-type]
-    return app
+    return Front(app, settings, translating.counters, {"/translate": translating})

@@ -1,5 +1,6 @@
 """How long, how fast, how often: the settings every training shares."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,7 +33,8 @@ class Training:
     seed: int = 0
     device: str = "auto"  # "auto": a GPU where there is one; or "cpu", "cuda:1"
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"] = "auto"
-    compile: bool = False  # compile the Dirichlet losses: ~10 s once, worth it for long runs or many classes
+    compile: bool | Literal["auto"] = "auto"  # the losses of logits; "auto": where it saves more than it costs (~20 s)
+    fused_head: bool | Literal["auto"] = "auto"  # a last linear layer inside the loss; "auto": where logits are many
     checkpoint_seconds: float = 60.0  # how much work a kill may cost at most, within an epoch
 
     def __post_init__(self) -> None:
@@ -46,8 +48,8 @@ class Training:
         require_fraction("label_smoothing", self.label_smoothing)
         if not 0 <= self.average < 1:
             raise ValueError(f"average must lie between 0 (none) and below 1, got {self.average}")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must not be negative or infinite, got {self.weight_decay}")
         if not callable(self.schedule) and self.schedule not in ("one_cycle", "cosine", "constant"):
             raise ValueError(
                 f"schedule must be 'one_cycle', 'cosine', 'constant' or a function of progress, got {self.schedule!r}"
@@ -56,6 +58,9 @@ class Training:
             raise ValueError(
                 f"optimizer must be 'adamw', 'sgd' or a function of parameter groups, got {self.optimizer!r}"
             )
+        for name in ("compile", "fused_head"):
+            if getattr(self, name) not in (True, False, "auto"):
+                raise ValueError(f"{name} must be True, False or 'auto', got {getattr(self, name)!r}")
         self.rate()
 
     @property

@@ -6,13 +6,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import torch
+import uvicorn
 
 from solera import Batches, Ensemble, Student, Training, distill, train_ensemble
 from solera.methods import NormalWishart, ProxyDirichlet
@@ -119,3 +122,18 @@ def service(*arguments: str | Path) -> Iterator[Service]:
         if running.process.poll() is None:
             running.process.kill()
             running.process.wait()
+
+
+@contextmanager
+def running(app: Any) -> Iterator[str]:
+    """An application on a free port, in a thread of this process: its address."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="on"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=30)

@@ -200,7 +200,7 @@ def _begun(running, body):
     """A connection on which the first half of a request was sent."""
     address = httpx.URL(running.url)
     line = socket.create_connection((address.host, address.port))
-    head = f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\n\r\n"
     line.sendall(head.encode() + body[: len(body) // 2])
     return line
 

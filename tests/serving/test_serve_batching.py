@@ -56,7 +56,7 @@ def test_every_request_gets_its_own_rows(sizes, max_batch, max_wait):
     assert max(runs) <= max_batch
 
 
-def test_requests_that_wait_are_joined_in_order_and_rows_of_other_shapes_are_not():
+def test_requests_that_wait_are_joined_small_ones_first_and_rows_of_other_shapes_are_not():
     async def ask():
         held = Held()
         async with Batcher(held, max_batch=5) as line:
@@ -70,7 +70,7 @@ def test_requests_that_wait_are_joined_in_order_and_rows_of_other_shapes_are_not
         return held.sizes, [len(one["mean"]) for one in said], line.waiting
 
     sizes, lengths, left = asyncio.run(ask())
-    assert sizes == [1, 4, 4, 1]  # 2 + 2; then 3 + 1, which may not overtake; then the other shape
+    assert sizes == [1, 5, 1, 3]  # 1 + 2 + 2: small ones first; the other shape, of one row; then 3
     assert lengths == [1, 2, 2, 3, 1, 1]
     assert left == 0
 

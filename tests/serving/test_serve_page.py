@@ -1,5 +1,7 @@
 """The page at /, as a person uses it, in a real Chromium."""
 
+from dataclasses import replace
+
 import httpx
 import numpy as np
 import pytest
@@ -7,8 +9,11 @@ import torch
 from PIL import Image
 
 from solera import Student
+from solera.serving import Settings
+from solera.serving.app import make_app
+from solera.serving.served import read_graph
 from tests.browser import start
-from tests.serving.service import HOSTILE, digits, rows
+from tests.serving.service import HOSTILE, digits, rows, running
 
 NUMBERS = "return Object.fromEntries([...document.querySelectorAll('.key span:not(.note):not(.dot)')].map(e => "
 NUMBERS += "[e.firstChild.nextSibling.textContent.trim(), Number(e.querySelector('b').textContent)]))"
@@ -142,3 +147,35 @@ def test_the_pages_allow_no_script_from_elsewhere(rows_service):
         policy = httpx.get(rows_service.url + path).headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
+
+
+HOSTILE_NAMES = (
+    HOSTILE,
+    "<a href='javascript:alert(1)'>x</a>",
+    "\u202e</script><script>document.title='owned'</script>",
+)
+
+
+def test_the_pages_stay_inert_whatever_the_model_and_its_columns_are_called(browser, rows_graph):
+    served = replace(
+        read_graph(rows_graph, 1),
+        features=HOSTILE_NAMES,
+        units=dict.fromkeys(HOSTILE_NAMES, HOSTILE),
+        labels=(HOSTILE,),
+        method=HOSTILE,
+        fingerprint=HOSTILE,
+        thresholds={HOSTILE: 0.5},
+    )
+    with running(make_app(served, Settings())) as url:
+        for page, loaded in (("/", LOADED), ("/docs", "return document.querySelectorAll('.call').length === 4")):
+            browser.open(url + page)
+            browser.until(loaded)
+            if page == "/":
+                browser.driver.find_element("css selector", "#row button").click()
+                browser.until(ANSWERED)
+            assert "owned" not in browser.run("return document.title")
+            assert browser.run("return document.querySelectorAll('img[src=x], a[href^=javascript]').length") == 0
+            assert HOSTILE in browser.run("return document.body.textContent")
+            assert browser.run(
+                "return document.scripts.length === document.head.querySelectorAll('script[src]').length"
+            )

@@ -20,11 +20,15 @@ from solera.serving import Settings, export
 from solera.serving.answers import answer_type
 from solera.serving.app import make_app
 from solera.serving.counters import Histogram
-from solera.serving.reading import array_of
+from solera.serving.npy import array_of
 from solera.serving.refused import RefusedError
 from solera.serving.served import Served, read_graph, read_student
 from solera.serving.settings import bytes_of
 from tests.serving.test_export import Tagger, TwoInputs
+
+
+def called(served, settings=Settings()):  # noqa: B008  (frozen)
+    return TestClient(make_app(served, settings), base_url="http://localhost")
 
 
 class Slow(Served):
@@ -42,11 +46,11 @@ def slow(rows_graph):
 
 def test_late_answers_are_504_and_a_full_line_503(slow):
     row = {"inputs": [[50.0, 25.0, 90.0]]}
-    with TestClient(make_app(slow, Settings(timeout=0.1, max_batch=1, max_queue=1))) as client:
+    with called(slow, Settings(timeout=0.1, max_batch=1, max_queue=1)) as client:
         answer = client.post("/predict", json=row)
         assert answer.status_code == 504
         assert "not ready within 0.1 s" in answer.json()["reason"]
-    with TestClient(make_app(slow, Settings(max_batch=1, max_queue=1))) as client:
+    with called(slow, Settings(max_batch=1, max_queue=1)) as client:
         statuses = []
 
         def ask():
@@ -77,7 +81,7 @@ def test_a_body_that_does_not_arrive_is_408(rows_graph):
         async def send(message):
             sent.append(message)
 
-        headers = [(b"content-type", b"application/json")]
+        headers = [(b"content-type", b"application/json"), (b"host", b"localhost")]
         scope = {"type": "http", "method": "POST", "path": "/predict", "query_string": b"", "headers": headers}
         await app({**scope, "app": app, "scheme": "http", "server": ("x", 80), "root_path": ""}, receive, send)
         return sent
@@ -89,7 +93,7 @@ def test_a_body_that_does_not_arrive_is_408(rows_graph):
 
 
 def served_by(student, example, folder):
-    return TestClient(make_app(read_graph(export(student, folder / "s.onnx", example).path), Settings()))
+    return called(read_graph(export(student, folder / "s.onnx", example).path))
 
 
 def test_a_tagger_answers_for_every_token_and_lengths_are_not_mixed(tmp_path):

@@ -1,13 +1,10 @@
 """Taggers taken away: a graph for any number of tokens, a service that answers entities, a page that colours them."""
 
-import threading
-import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-import uvicorn
 
 from solera.data.sequences import padded
 from solera.data.words import words_of
@@ -15,7 +12,8 @@ from solera.serving import Settings, random_inputs
 from solera.serving.app import make_app
 from solera.serving.served import read_student
 from tests.browser import start
-from tests.serving.service import CLIENT, post
+from tests.serving.service import CLIENT, NPY, packed, post
+from tests.serving.service import running as started
 from tests.words import SENTENCES, TAGS, tagger_student
 
 TEXT = "Angela Merkel visited Paris. Paris!"
@@ -34,15 +32,8 @@ def served(student):
 @pytest.fixture(scope="module")
 def running(served):
     """The service on a free port, in a thread of this process."""
-    server = uvicorn.Server(uvicorn.Config(make_app(served, Settings()), port=0, log_config=None, lifespan="on"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield SimpleNamespace(url=f"http://127.0.0.1:{port}")
-    server.should_exit = True
-    thread.join(timeout=30)
+    with started(make_app(served, Settings(max_tokens=2000, max_rows=50))) as url:
+        yield SimpleNamespace(url=url)
 
 
 def test_a_graph_takes_any_number_of_tokens(student, served):
@@ -112,6 +103,29 @@ def test_what_is_no_text_is_refused_in_words(running, body, status, field):
     assert (answer.status_code, answer.json()["field"]) == (status, field)
     assert '"text": "Angela Merkel visited Paris."' in answer.json()["reason"]
     assert post(running, b"x", kind="text/plain", path="/entities").status_code == 415
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"text": "word " * 2001},
+        {"text": "x" * 200_000},
+        {"text": ["word"] * 51},
+        {"tokens": ["word"] * 2001},
+        {"tokens": [["word"]] * 51},
+        {"tokens": [["word"] * 50] * 50},
+    ],
+)
+def test_more_texts_and_tokens_than_one_request_may_have_are_413(running, body):
+    answer = post(running, body, path="/entities")
+    assert answer.status_code == 413, answer.text
+    assert "at a time" in answer.json()["reason"]
+    assert post(running, {"text": TEXT}, path="/entities").status_code == 200
+
+
+def test_tokens_of_arrays_are_counted_too(running):
+    answer = post(running, packed(np.zeros((1, 2001, 4), np.int32)), NPY)
+    assert (answer.status_code, "tokens" in answer.json()["reason"]) == (413, True)
 
 
 def test_it_describes_itself(running):

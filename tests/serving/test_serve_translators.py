@@ -1,11 +1,10 @@
 """A translator that is served: text in, words with their uncertainty out, and a page that colours them."""
 
-import threading
-import time
+import asyncio
 
+import httpx
 import pytest
 import torch
-import uvicorn
 
 from solera import ProxyDirichlet, Student
 from solera.data import train_bpe
@@ -14,7 +13,7 @@ from solera.serving import Settings
 from solera.serving.translating import make_translating_app
 from solera.serving.writers import writer_of
 from tests.browser import start
-from tests.serving.service import CLIENT
+from tests.serving.service import CLIENT, running
 
 TEXT = ["ein Hund läuft", "zwei Männer singen laut", "ein Mann"]
 
@@ -28,15 +27,8 @@ def student():
 
 @pytest.fixture(scope="module")
 def url(student):
-    app = make_translating_app(student, Settings())
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="on"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join(timeout=30)
+    with running(make_translating_app(student, Settings(max_tokens=20_000, max_rows=50))) as address:
+        yield address
 
 
 def test_it_translates_as_the_student_does(student, url):
@@ -60,12 +52,27 @@ def test_it_translates_as_the_student_does(student, url):
         ({"text": "a", "threshold": "low"}, 422, "threshold"),
         ({"text": "a", "measure": "doubt"}, 422, "measure"),
         ({"text": "wort " * 10_000}, 422, "text"),
+        ({"text": "wort " * 30_000}, 413, "text"),
+        ({"text": ["wort"] * 51}, 413, "text"),
+        ({"text": "x" * 2_000_000}, 413, "text"),
+        ({"text": "a", "measure": ["total"]}, 422, "measure"),
     ],
 )
 def test_bad_requests_are_refused_by_their_field(url, body, status, field):
     answer = CLIENT.post(f"{url}/translate", **({"content": body} if isinstance(body, str) else {"json": body}))
     assert (answer.status_code, answer.json()["field"]) == (status, field)
     assert answer.json()["reason"]
+
+
+def test_requests_take_turns_and_nobody_gets_the_answer_of_another(url):
+    async def ask():
+        async with httpx.AsyncClient(base_url=url, timeout=120, verify=False) as client:
+            asked = [[text] * count for text, count in zip(TEXT, (20, 1, 2), strict=True)]
+            said = await asyncio.gather(*(client.post("/translate", json={"text": t, "beams": 1}) for t in asked))
+            return [[one["source"] for one in answer.json()["answers"]] for answer in said], asked
+
+    said, asked = asyncio.run(ask())
+    assert said == asked
 
 
 def test_a_folder_tells_that_it_translates(student, tmp_path):
