@@ -134,10 +134,12 @@ def _part(path: Path, checksum: str) -> bytearray:
         return read_checked(waiting, checksum)
 
 
-def require_own(manifest: Path, kind: str, names: Iterable[str]) -> None:
-    """Refuses to write over files of others: those under a name of ours that no manifest of ours vouches for."""
-    folder = manifest.parent
-    ours: set[str] = set()
+def require_own(manifest: Path, kind: str, names: Iterable[str], known: Iterable[str] = ()) -> None:
+    """Refuses to write over files of others: those under a name of ours that no manifest of ours vouches for.
+
+    `known` are ours without a manifest.
+    """
+    folder, ours = manifest.parent, set(known)
     if manifest.exists():
         try:
             own = read_json(manifest).get("kind") == kind
