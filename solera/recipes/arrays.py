@@ -26,7 +26,7 @@ from solera.teachers.adapters import Forecasts, Predictions
 from solera.teachers.adapters.files import read
 from solera.training import Student, Training, distill
 from solera.training.card import require_own_folder
-from solera.training.distiller import floats
+from solera.training.distiller import default_method, floats
 from solera.training.settings import PATIENT
 
 
@@ -145,7 +145,7 @@ class Arrays(Recipe):
         train, held = rest.split(0.1, stream(self.seed, "validation"))
         said = teacher(train.all)
         real, size = said.family == "gaussian", said.mean.shape[-1]
-        method = method_named(self.method or ("normal-wishart" if real else "proxy-dirichlet"), said.family)
+        method = method_named(self.method, said.family) if self.method else default_method(said)
         work.say(
             f"{teacher.members} members, {len(x)} examples, {size} {'target dimensions' if real else 'classes'}: "
             f"distilling with {type(method).__name__}"

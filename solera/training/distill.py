@@ -21,7 +21,7 @@ from solera.tasks import Task, task_of, task_of_family
 from solera.teachers.base import Teacher, require_vocabulary
 from solera.training.card import Notes, Preprocessing
 from solera.training.fit import first_of
-from solera.training.lesson import Lesson, likeness
+from solera.training.lesson import Lesson, likeness, shortcoming
 from solera.training.loop import REMEDY, Admit, Watch
 from solera.training.patience import FIRST, patiently
 from solera.training.settings import PATIENT, Training
@@ -101,15 +101,18 @@ def distill(
         facts = {"epochs": fixed.fixed_epochs, "share of labels": fixed.label_share}
     served = method.finalize(student).eval()
     sized, size = fitted_method(served, method, teacher, held, task)
-    for name, some in {"transfer": plain, "held out": held}.items():
-        if some is not None:
-            found = likeness(served, sized, teacher, some, its)
-            if lost := [key for key, value in found.items() if value is not None and math.isnan(value)]:
-                raise DivergedError(
-                    f"the student's answers are no numbers any more ({lost[0]} on the {name} examples is NaN): {REMEDY}"
-                )
-            facts |= {f"{key}, {name}": value for key, value in found.items() if value is not None}
+    found = {
+        name: likeness(served, sized, teacher, some, its)
+        for name, some in {"transfer": plain, "held out": held}.items()
+        if some is not None
+    }
+    for name, row in found.items():
+        facts |= {f"{key}, {name}": value for key, value in row.items() if value is not None}
+    if lost := [key for key, value in facts.items() if math.isnan(value)]:
+        raise DivergedError(f"the student's answers are no numbers any more ({lost[0]} is NaN): {REMEDY}")
     tell(f"distil {type(method).__name__}: " + ", ".join(f"{key} {value:.4g}" for key, value in facts.items()))
+    if (why := shortcoming(its, found["transfer"], found.get("held out"))) is not None:
+        tell(f"distil {type(method).__name__}: {why}")
     return Student(
         served,
         sized,

@@ -46,7 +46,7 @@ def train(
     ask: Ask = call,
     admit: Admit | None = None,
     prepare: Prepare | None = None,
-    validation: Iterable[Batch] | None = None,
+    validation: ManyBatches | None = None,
     watch: Watch | None = None,
     folder: Path | None = None,
     identity: str = "",
@@ -56,8 +56,8 @@ def train(
 
     `admit` looks at every batch as it comes; `prepare` may put another one in its place, by random numbers that its
     step alone decides; `ask` calls the network. It goes on only if the settings, the network's first weights, the data
-    and `identity` (what else the objective hangs on) are what they were. A loss or weights that are not finite stop it;
-    nothing is kept of them.
+    (of the validation, too) and `identity` (what else the objective hangs on) are what they were. A loss, or weights,
+    that are not finite stop it; nothing is kept of them.
     """
     fabric = engine(training.precision, training.device)
     with _alone_in(folder if fabric.is_global_zero else None, network):
@@ -95,7 +95,7 @@ def _train(
     identity: str,
     title: str,
 ) -> nn.Module:
-    run = _name(network, batches, training, identity) if folder else ""
+    run = _name(network, batches, validation, training, identity) if folder else ""
     seed_everything(stream(training.seed, "train", fabric.global_rank))
     groups = groups or [
         {"params": list(network.parameters()), "lr": training.lr, "weight_decay": training.weight_decay}
@@ -227,11 +227,14 @@ def _setting(value: Any) -> Any:
     return content_fingerprint(value) if callable(value) else value
 
 
-def _name(network: nn.Module, batches: ManyBatches, training: Training, identity: str) -> str:
+def _name(
+    network: nn.Module, batches: ManyBatches, validation: ManyBatches | None, training: Training, identity: str
+) -> str:
     left_out = ("checkpoint_seconds", "compile", "device")
     settings = {k: _setting(getattr(training, k)) for k in asdict(training) if k not in left_out}
     start = fingerprint(dict(network.state_dict()), type(network).__name__)
-    return hashlib.sha256(repr((settings, start, fingerprint_of(batches), identity)).encode()).hexdigest()
+    data = [fingerprint_of(part) for part in (batches, validation) if part is not None]
+    return hashlib.sha256(repr((settings, start, *data, identity)).encode()).hexdigest()
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -90,6 +91,17 @@ def test_another_run_in_the_same_folder_is_refused(tmp_path):
     train(tmp_path)
     with pytest.raises(MismatchError, match="belongs to another training"):
         train(tmp_path, lr=0.5)
+
+
+def test_other_validation_data_are_another_run(tmp_path):
+    ensemble, rows = small_ensemble(), small_batches()
+    train_rows, held = rows.split(0.4)
+    for other, refusal in ((held, nullcontext()), (held.split(0.5)[0], pytest.raises(MismatchError))):
+        torch.manual_seed(0)
+        with refusal:
+            distill(
+                ensemble, MLP(4, 3), train_rows, EnD2(), Training(epochs=2), validation=other, folder=tmp_path / "run"
+            )
 
 
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path):
