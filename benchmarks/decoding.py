@@ -9,7 +9,7 @@ from transformers import MarianConfig, MarianMTModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from benchmarks.timing import measure, ratio, table
+from benchmarks.ratios import compare as compare_time
 from solera.decoding import beam, greedy
 from solera.distributions import Categorical
 
@@ -43,7 +43,7 @@ def model(bias: float) -> MarianMTModel:
 
 
 @torch.no_grad()
-def compare(bias: float, beams: int) -> list[object]:
+def compare(bias: float, beams: int) -> None:
     network = model(bias)
     source = torch.randint(4, CLASSES, (ROWS, TOKENS))
 
@@ -66,13 +66,13 @@ def compare(bias: float, beams: int) -> list[object]:
         mask = torch.ones_like(source)
         return network.generate(source, attention_mask=mask, num_beams=beams, max_new_tokens=LONGEST, do_sample=False)
 
-    with torch.no_grad():
-        length = ours().mask.sum(-1).double().mean().item()
-        samples = measure({"ours": ours, "theirs": theirs}, rounds=9)
-    return [beams, f"{length:.0f}", f"{ratio(samples, 'ours', 'theirs'):.2f}"]
+    length = ours().mask.sum(-1).double().mean().item()
+    how = "greedy" if beams == 1 else f"beam {beams}"
+    compare_time(f"{how}, {length:.0f} tokens ÷ transformers' generate", ours, theirs, at_most=1.0, rounds=9)
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    rows = [compare(bias, beams) for beams in (1, 5) for bias in (0.0, 6.0)]
-    print(table(["beams", "tokens a hypothesis", "ours ÷ transformers"], rows) + "\n", flush=True)
+    for beams in (1, 5):
+        for bias in (0.0, 6.0):
+            compare(bias, beams)

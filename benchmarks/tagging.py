@@ -3,13 +3,13 @@
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.timing import measure, ratio, table
+from benchmarks.ratios import compare_samples, declare
+from benchmarks.timing import measure
 from solera import Ensemble, ProxyDirichlet, Sequences, Student, capture
 from solera.data import Batch, Tags
 from solera.nn import Tagger, WordFeatures
@@ -94,16 +94,10 @@ def main() -> None:
                 },
                 ROUNDS,
             )
-        rows = [
-            ["plain step, ms", f"{1e3 * median(samples['plain']):.1f}", ""],
-            ["student's step from the store ÷ plain step", f"{ratio(samples, 'student', 'plain'):.2f}", "≤ 1.1"],
-            ["CRF step ÷ plain step", f"{ratio(samples, 'CRF', 'plain'):.2f}", "≤ 1.15"],
-            ["student, ms a batch", f"{1e3 * median(asked['student']):.1f}", ""],
-            ["student ÷ one IID tagger", f"{ratio(asked, 'student', 'one IID tagger'):.2f}", "1"],
-            ["student ÷ five IID", f"{ratio(asked, 'student', 'five IID'):.3f}", "≤ 0.2"],
-            ["student ÷ five CRF", f"{ratio(asked, 'student', 'five CRF'):.3f}", "≤ 0.125"],
-            ["padding, %", f"{100 * batches.padding_share:.1f}", "< 10"],
-            ["store `mean`, bytes a token at 9 tags", f"{size / int(batches.lengths.sum()):.1f}", "≤ 30"],
-        ]
-    shape = "×".join(map(str, middle.target.shape)) if middle.target is not None else ""
-    print(table([f"batch of {shape} tokens", "measured", "wanted"], rows) + "\n", flush=True)
+    compare_samples("tagger: student's step from the store ÷ plain step", samples, "student", "plain", at_most=1.1)
+    compare_samples("tagger: CRF step ÷ plain step", samples, "CRF", "plain", at_most=1.15)
+    compare_samples("tagger: student ÷ one IID tagger", asked, "student", "one IID tagger")
+    compare_samples("tagger: student ÷ five IID", asked, "student", "five IID", at_most=0.2)
+    compare_samples("tagger: student ÷ five CRF", asked, "student", "five CRF", at_most=0.125)
+    declare("tagger: padding, %", 100 * batches.padding_share, at_most=10)
+    declare("tagger: store of means, bytes a token at 9 tags", size / int(batches.lengths.sum()), at_most=30)

@@ -9,23 +9,35 @@ Seconds = list[float]
 LEAST = 0.02  # seconds: shorter samples are repeated, or the clock's own step would show
 
 
-def _sample(run: Callable[[], object], repeats: int) -> float:
-    start = time.process_time()
+class Samples(dict[str, Seconds]):
+    """CPU seconds of each case, one per round; `wall` has the seconds of the clock on the wall."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        names = list(names)
+        super().__init__({name: [] for name in names})
+        self.wall: dict[str, Seconds] = {name: [] for name in names}
+
+
+def _sample(run: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """CPU and wall seconds of one call."""
+    wall, start = time.perf_counter(), time.process_time()
     for _ in range(repeats):
         run()
-    return (time.process_time() - start) / repeats
+    return (time.process_time() - start) / repeats, (time.perf_counter() - wall) / repeats
 
 
-def measure(cases: Mapping[str, Callable[[], object]], rounds: int = 7) -> dict[str, Seconds]:
-    """CPU seconds of one call of each case, once per round; the first calls (compilation, allocation) do not count."""
+def measure(cases: Mapping[str, Callable[[], object]], rounds: int = 7) -> Samples:
+    """Seconds of one call of each case, once per round; the first calls (compilation, allocation) do not count."""
     repeats = {}
     for name, run in cases.items():
         run()
-        repeats[name] = max(1, round(LEAST / max(_sample(run, 1), 1e-6)))
-    samples: dict[str, Seconds] = {name: [] for name in cases}
+        repeats[name] = max(1, round(LEAST / max(_sample(run, 1)[0], 1e-6)))
+    samples = Samples(cases)
     for _ in range(rounds):
         for name, run in cases.items():
-            samples[name].append(_sample(run, repeats[name]))
+            cpu, wall = _sample(run, repeats[name])
+            samples[name].append(cpu)
+            samples.wall[name].append(wall)
     return samples
 
 

@@ -1,5 +1,5 @@
 """Beam search of our translator against transformers' `generate` on a Marian model of its size, and a step of training
-from the memory against a plain one: CPU time, one thread."""
+from the memory against a plain one; and the memory's size: CPU time, one thread."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,8 @@ import torch
 from transformers import GenerationConfig
 
 from benchmarks.decoding import CLASSES, END, INNER, LONGEST, PAD, ROWS, TOKENS, WIDTH, model
-from benchmarks.timing import measure, ratio, table
+from benchmarks.ratios import compare_samples, declare
+from benchmarks.timing import measure
 from solera import EnD, Ensemble, ProxyDirichlet, capture
 from solera.core.fused import compiled
 from solera.data import Batch
@@ -42,7 +43,7 @@ def decode(network: torch.nn.Module, source: torch.Tensor, beams: int) -> Callab
 
 
 @torch.no_grad()
-def decoding(beams: int) -> list[list[object]]:
+def decoding(beams: int) -> None:
     marian, own = model(0.0), translator()
     source = torch.randint(4, CLASSES, (ROWS, TOKENS))
     settings = GenerationConfig(
@@ -52,10 +53,8 @@ def decoding(beams: int) -> list[list[object]]:
     theirs = lambda: marian.generate(source, attention_mask=torch.ones_like(source), generation_config=settings)  # noqa: E731
     runs = {"marian": decode(marian, source, beams), "translator": decode(own, source, beams), "theirs": theirs}
     samples = measure(runs, rounds=5)
-    return [
-        ["the same Marian model", beams, f"{ratio(samples, 'marian', 'theirs'):.2f}"],
-        ["our Translator of its size", beams, f"{ratio(samples, 'translator', 'theirs'):.2f}"],
-    ]
+    for name, what in (("marian", "a Marian model"), ("translator", "our Translator of its size")):
+        compare_samples(f"beam {beams} of {what} ÷ transformers' generate", samples, name, "theirs", at_most=1.0)
 
 
 def batch(rows: int = 60) -> Batch:
@@ -65,8 +64,8 @@ def batch(rows: int = 60) -> Batch:
     return Batch(inputs, torch.arange(rows), target, torch.ones(rows, 16))
 
 
-def steps(methods: dict[str, Method]) -> list[list[object]]:
-    """One step of training from a memory of 32 tokens a step, beside one from labels alone."""
+def steps(methods: dict[str, tuple[Method, float]]) -> None:
+    """One step of training from a memory of 32 tokens a step, beside one from labels alone; and the memory's bytes."""
     given, task, network = batch(), Seq2Seq(), translator().train()
     optimizer = torch.optim.AdamW(network.parameters())
 
@@ -81,14 +80,16 @@ def steps(methods: dict[str, Method]) -> list[list[object]]:
     with TemporaryDirectory() as folder:
         kept = capture(Ensemble([translator(), translator()]), [given], Path(folder) / "kept", TopKCodec(keep=32))
         runs = {"plain": stepped(lambda output: task.label_loss(network, task.of_member(output), given))}
-        runs |= {name: stepped(lambda o, m=m: m.loss(o, kept(given))) for name, m in methods.items()}
+        runs |= {name: stepped(lambda o, m=m: m.loss(o, kept(given))) for name, (m, _) in methods.items()}
         with compiled(True):
-            samples = measure(runs, rounds=5)
-    return [[name, f"{ratio(samples, name, 'plain'):.2f}"] for name in methods]
+            samples = measure(runs, rounds=9)
+        written = sum(column.nbytes for shard in kept.shards for column in shard.values())
+    for name, (_, goal) in methods.items():
+        compare_samples(f"{name}: step from the memory, compiled ÷ plain step", samples, name, "plain", at_most=goal)
+    declare(f"memory: bytes a token at 32 of {CLASSES:,}", written / given.weight.sum().item(), at_most=140)
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    print(table(["beam search of", "beams", "÷ transformers' generate"], decoding(5)) + "\n", flush=True)
-    found = steps({"EnD": EnD(tail="dropped"), "EnD, tail": EnD(), "SEnD²": ProxyDirichlet()})
-    print(table(["a step from the memory, compiled", "÷ plain step"], found) + "\n", flush=True)
+    decoding(5)
+    steps({"EnD": (EnD(tail="dropped"), 1.1), "EnD, tail": (EnD(), 1.1), "SEnD²": (ProxyDirichlet(), 1.2)})

@@ -40,3 +40,12 @@ def test_tagging_from_a_file_to_entities(tmp_path, monkeypatch, capsys):
     exec(compile(code, "tagging.md", "exec"), scope)
     assert "Bob Smith PER 0 9" in capsys.readouterr().out
     assert scope["result"].rows["student"]["F1"] == 1
+
+
+@pytest.mark.parametrize("page", ["dirichlet-mixture", "logistic-normal"])
+def test_the_example_of_a_richer_law_runs(page, capsys):
+    scope = {}
+    (code,) = [code for _, code in blocks(f"methods/{page}.md")]
+    exec(compile(code, page, "exec"), scope)
+    assert scope["said"].knowledge.min() > 0
+    assert "tensor" in capsys.readouterr().out

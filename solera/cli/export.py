@@ -10,7 +10,9 @@ EXAMPLE = "Example: solera export solera-demo/students/Proxy student.onnx --inpu
 
 def export(
     student: Annotated[Path, typer.Argument(help="The folder of a student: solera distill or Student.save made it.")],
-    file: Annotated[Path, typer.Argument(help="Where the graph goes: .onnx, or .pt2 for torch.export.")],
+    file: Annotated[
+        Path, typer.Argument(help="Where the graph goes: .onnx, .pt2 for torch.export; of a translator a folder.")
+    ],
     inputs: Annotated[
         Path | None,
         typer.Option(help="Real inputs (.npy; of taggers CoNLL) to compare the graph with PyTorch on, else random."),
@@ -21,19 +23,29 @@ def export(
 ) -> None:
     """Write a student as one graph with the outputs mean, total and, where it has them, data and knowledge.
 
-    The graph is compared with PyTorch at several batch sizes, and refused if they differ by more than 1e-5.
+    The graph is compared with PyTorch at several batch sizes, and refused if they differ by more than 1e-5. A
+    translator becomes two graphs in a folder, encoder.onnx and step.onnx, with the uncertainty of every step.
     """
     import numpy as np
 
     from solera.data import load_conll
     from solera.serving import export as write
-    from solera.serving import quantize, random_inputs
+    from solera.serving import export_steps, quantize, random_inputs
     from solera.serving.trace import tagger_inputs
+    from solera.serving.writers import writer_of
     from solera.training import Student
 
     if int8 and file.suffix != ".onnx":
         raise ValueError(f"--int8 is for ONNX: name the file {file.with_suffix('.onnx').name}, not {file.name}")
     loaded = Student.load(student)
+    if writer_of(loaded) is not None:
+        if file.suffix or inputs is not None or int8:
+            raise ValueError(
+                f"a translator becomes a folder with encoder.onnx and step.onnx: name a folder, not {file.name}, "
+                "without --inputs and --int8"
+            )
+        print(f"{export_steps(loaded, file)}: encoder.onnx and step.onnx, compared with PyTorch")
+        return
     if inputs is None:
         print(f"no --inputs: {file.name} is compared with PyTorch on random numbers, not on real inputs")
         examples = random_inputs(loaded)

@@ -5,8 +5,9 @@ rows each, loss `[N]` and gradient `[N, K]` with respect to the logits.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,14 +16,40 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from solera.core.progress import tell
+
 Kernel = Callable[..., tuple[Tensor, Tensor]]
 
 _CHUNK = 1 << 17  # elements: enough to outweigh the calls, few enough for the dozen temporaries to stay in the cache
 # multiply and add in one instruction: torch 2.7
 _OPTIONS: dict[str, Any] = {"cpp.enable_floating_point_contract_flag": "fast"}
 
-_compiling = False
+_COMPILE_SECONDS = 20.0  # of one kernel, on one core
+# how much faster a compiled kernel is, in seconds per logit (`python -m benchmarks losses`; of a GPU by its bandwidth)
+_SAVED = {"cpu": 5e-9, "cuda": 1e-10}
 _uncompilable: set[Kernel] = set()
+
+
+@dataclass
+class Choice:
+    """Whether kernels are compiled. None: the first one decides, by what `steps` steps of its size would save.
+
+    The forecast counts logits, not seconds: the same training decides alike each time, whatever the machine is doing.
+    """
+
+    compile: bool | None = False
+    steps: int = 0
+
+    def consider(self, logits: int, device: str) -> None:
+        """Decides, where that is still open."""
+        if self.compile is None:
+            saved = _SAVED.get(device, _SAVED["cuda"]) * logits * self.steps
+            self.compile = saved > _COMPILE_SECONDS
+            if self.compile:
+                tell(f"kernels are compiled: about {_COMPILE_SECONDS:.0f} s now, about {saved:.0f} s saved")
+
+
+_choice = Choice()
 
 
 def row_sum(values: Float[Tensor, "N K"]) -> Float[Tensor, "N"]:
@@ -31,17 +58,23 @@ def row_sum(values: Float[Tensor, "N K"]) -> Float[Tensor, "N"]:
 
 
 @contextmanager
-def compiled(enabled: bool = True) -> Iterator[None]:
+def compiled(choice: bool | Choice = True) -> Iterator[None]:
     """Inside this block kernels are compiled: ~10 s per number of classes, then several times faster.
 
-    Needs a C++ compiler; without one, or where the compiler fails, kernels warn once and run as they do outside.
+    Needs a C++ compiler; without one, or where the compiler fails, kernels warn once and run as they do outside. The
+    compiler keeps what it made on disk: another process compiles the same kernel in a fraction of the time.
     """
-    global _compiling
-    before, _compiling = _compiling, enabled
+    global _choice
+    before, _choice = _choice, choice if isinstance(choice, Choice) else Choice(choice)
     try:
         yield
     finally:
-        _compiling = before
+        _choice = before
+
+
+def consider_compiling(logits: int, device: torch.device) -> None:
+    """Where it is still open whether kernels are compiled, decides by the size of this batch."""
+    _choice.consider(logits, device.type)
 
 
 @cache
@@ -49,9 +82,10 @@ def _compile(kernel: Kernel) -> Kernel:
     return torch.compile(kernel, fullgraph=True, options=_OPTIONS)
 
 
-def _in_chunks(kernel: Kernel, logits: Tensor, *columns: Tensor) -> tuple[Tensor, Tensor]:
+def _in_chunks(kernel: Kernel, gradient: Tensor, logits: Tensor, *columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Few rows at a time; `gradient`, which may be the memory of the logits, is filled."""
     rows = max(1, _CHUNK // max(1, logits.shape[-1]))
-    loss, gradient = logits.new_empty(len(logits)), torch.empty_like(logits)
+    loss = logits.new_empty(len(logits))
     with torch.inference_mode():  # lighter calls; what the kernel makes is copied out of this mode
         for start in range(0, len(logits), rows):
             part = slice(start, start + rows)
@@ -59,8 +93,9 @@ def _in_chunks(kernel: Kernel, logits: Tensor, *columns: Tensor) -> tuple[Tensor
     return loss, gradient
 
 
-def _run(kernel: Kernel, *rows: Tensor) -> tuple[Tensor, Tensor]:
-    if _compiling and kernel not in _uncompilable and len(rows[0]):
+def run_kernel(kernel: Kernel, *rows: Tensor, overwrite: bool = False) -> tuple[Tensor, Tensor]:
+    """Loss and gradient of these rows, the logits first; `overwrite`: the gradient may take the logits' memory."""
+    if _choice.compile and kernel not in _uncompilable and len(rows[0]):
         try:
             for column in rows:
                 torch._dynamo.maybe_mark_dynamic(column, 0)  # one compilation for all batch sizes
@@ -68,7 +103,17 @@ def _run(kernel: Kernel, *rows: Tensor) -> tuple[Tensor, Tensor]:
         except Exception as error:  # whatever the compiler stack raises where there is no working compiler
             _uncompilable.add(kernel)
             warnings.warn(f"kernels run uncompiled, more slowly: {str(error).splitlines()[0]}", stacklevel=2)
-    return _in_chunks(kernel, *rows)
+    return _in_chunks(kernel, rows[0] if overwrite else torch.empty_like(rows[0]), *rows)
+
+
+def at_least_single(values: Tensor) -> Tensor:
+    """In float32, where kernels would lose too much."""
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+def constant_like(logits: Tensor, columns: Iterable[Tensor]) -> list[Tensor]:
+    """Columns of numbers in the precision of the logits, without a gradient."""
+    return [c.detach().to(logits.dtype) if c.is_floating_point() else c for c in columns]
 
 
 class _Fused(torch.autograd.Function):
@@ -76,7 +121,8 @@ class _Fused(torch.autograd.Function):
     def forward(ctx: Any, kernel: Kernel, logits: Tensor, *columns: Tensor) -> Tensor:
         batch, classes = logits.shape[:-1], logits.shape[-1]
         rows = (logits.reshape(-1, classes), *(c.reshape(-1, *c.shape[len(batch) :]) for c in columns))
-        loss, gradient = _run(kernel, *rows)
+        consider_compiling(logits.numel(), logits.device)
+        loss, gradient = run_kernel(kernel, *rows)
         ctx.columns = len(columns)
         ctx.save_for_backward(gradient.reshape(logits.shape))
         return loss.reshape(batch)
@@ -92,7 +138,5 @@ class _Fused(torch.autograd.Function):
 
 def fused(kernel: Kernel, logits: Float[Tensor, "*batch K"], *columns: Tensor) -> Float[Tensor, "*batch"]:
     """The kernel's loss over any batch axes; the gradient flows to the logits, the columns are held constant."""
-    if logits.dtype not in (torch.float32, torch.float64):
-        logits = logits.float()
-    same = (c.detach().to(logits.dtype) if c.is_floating_point() else c for c in columns)
-    return _Fused.apply(kernel, logits, *same)
+    logits = at_least_single(logits)
+    return _Fused.apply(kernel, logits, *constant_like(logits, columns))

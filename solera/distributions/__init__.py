@@ -3,8 +3,10 @@
 from solera.distributions.base import Prediction, SecondOrder, Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.dirichlet import Dirichlet
+from solera.distributions.dirichlet_mixture import DirichletMixture
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
+from solera.distributions.logistic_normal import LogisticNormal
 from solera.distributions.mixture import Labelled, Mixture
 from solera.distributions.normal_wishart import NormalWishart
 from solera.distributions.sequence import SequencePrediction, aggregate
@@ -13,9 +15,11 @@ from solera.distributions.summary import Mean, Moments, Spread, TopK, summarize,
 __all__ = [
     "Categorical",
     "Dirichlet",
+    "DirichletMixture",
     "Family",
     "Gaussian",
     "Labelled",
+    "LogisticNormal",
     "Mean",
     "Mixture",
     "Moments",

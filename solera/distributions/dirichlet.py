@@ -11,6 +11,7 @@ from torch import Tensor
 from solera.core.special import digamma_remainder, lgamma_remainder, trigamma_deficit
 from solera.distributions.base import SecondOrder
 from solera.distributions.categorical import Categorical
+from solera.distributions.density import dirichlet_nll
 
 _WIDE = 0.5  # of an interval of ln α: a narrower one is integrated over, by Gauss's rule of three points
 _GAUSS = ((0.5 - math.sqrt(0.15), 0.5, 0.5 + math.sqrt(0.15)), (5 / 18, 4 / 9, 5 / 18))  # places, shares
@@ -35,7 +36,7 @@ def _require_representable(*parts: Tensor) -> None:
             )
 
 
-def _excess(log_a: Tensor) -> tuple[Tensor, Tensor]:
+def excess(log_a: Tensor) -> tuple[Tensor, Tensor]:
     """g(a) = ψ(a + 1) − ln a as −min(ln a, 0), which may be large, and the rest, which is between −0.6 and 0.7."""
     below = log_a.clamp(max=0)
     power = (2 * below - log_a).exp()  # e^−|ln a|
@@ -59,12 +60,12 @@ def _mutual_information(away: Tensor, odds: Tensor, log_precision: Tensor) -> Te
     size = odds.sum(-1, dtype=torch.float64)
     width = size.log1p()  # ln α₀ − ln α_t
     log_top = log_precision - width
-    (large_top, _), (small_top, small_whole) = (x.unbind() for x in _excess(torch.stack([log_top, log_precision])))
+    (large_top, _), (small_top, small_whole) = (x.unbind() for x in excess(torch.stack([log_top, log_precision])))
     places, shares = (width.new_tensor(numbers) for numbers in _GAUSS)
     near = width * (shares * _slope(log_precision.unsqueeze(-1) - places * width.unsqueeze(-1))).sum(-1)
     far = torch.where(log_precision <= 0, width, large_top) + (small_top - small_whole)
     start = log_top.to(away.dtype).unsqueeze(-1)
-    large, small = _excess(start + away)
+    large, small = excess(start + away)
     gaps = torch.where(start <= 0, -away, large) + (small - small_top.to(away.dtype).unsqueeze(-1))
     others = (odds * gaps).sum(-1, dtype=torch.float64) / (1 + size)
     return (others + torch.where(width < _WIDE, near, far)).clamp(min=0)
@@ -155,6 +156,12 @@ class Dirichlet(SecondOrder):
     def log_prob(self, y: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         """ln(α_y/α₀): the probability of a class, averaged over the Dirichlet."""
         return self._rounded(Categorical(self.logits).log_prob(y))
+
+    def log_density(self, log_probs: Float[Tensor, "*batch M K"]) -> Float[Tensor, "*batch M"]:
+        """ln Dir(p | α) of probabilities, given by their logarithms: how likely these members are."""
+        log_concentration = self.logits.double().log_softmax(-1) + self.log_precision.unsqueeze(-1)
+        spread = log_concentration.unsqueeze(-2).expand(log_probs.shape)
+        return self._rounded(-dirichlet_nll(spread, log_probs))
 
     def kl(self, other: "Dirichlet") -> Float[Tensor, "*batch"]:
         """KL[Dir(α) ‖ Dir(β)], as β₀·KL[mean_β ‖ mean_α] and a remainder that stays small; in float64 inside."""

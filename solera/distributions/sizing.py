@@ -13,6 +13,7 @@ from torch import Tensor
 
 from solera.core.checks import require_positive
 from solera.core.minimum import minimum
+from solera.distributions.base import SecondOrder
 from solera.distributions.categorical import Categorical
 from solera.distributions.dirichlet import Dirichlet
 
@@ -97,6 +98,24 @@ def fit_mean_temperature(
     z = logits.double()
     (log_inverse,), _ = minimum(lambda n: deviance(Categorical(z * n[0].exp()).total, total, auxiliary), [0.0])
     return math.exp(-log_inverse)
+
+
+def fit_temperature_and_shift(
+    predicted: Callable[[Tensor, Tensor], SecondOrder],
+    total: Float[Tensor, " N"],
+    knowledge: Float[Tensor, " N"],
+    auxiliary: Bool[Tensor, " N"] | None = None,
+) -> tuple[float, float]:
+    """(T, b) for which total and knowledge of predicted(T, b) are together nearest to the ensemble's."""
+    if not enough(knowledge):
+        return 1.0, 0.0
+
+    def away(numbers: Tensor) -> Tensor:
+        said = predicted((-numbers[0]).exp(), numbers[1])
+        return deviance(said.total, total, auxiliary) + deviance(said.knowledge, knowledge, auxiliary)
+
+    (log_inverse, shift), _ = minimum(away, [0.0, 0.0])
+    return math.exp(-log_inverse), shift
 
 
 def require_map(temperature: float, offset: float, slope: float, shift: float) -> None:

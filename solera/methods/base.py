@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from solera.core.checks import require_positive
+from solera.core.fused import Kernel
 from solera.data import Batch
 from solera.distributions.base import Prediction, Targets
 from solera.distributions.categorical import Categorical
@@ -80,6 +81,18 @@ class Method(ABC):
     @abstractmethod
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
         """One loss per batch element. `progress` runs from 0 to 1 over the training; 1 is the loss that counts."""
+
+    def kernel(self, targets: Targets, classes: int) -> tuple[Kernel, tuple[Tensor, ...]] | None:
+        """`loss` as a kernel of rows of logits and its columns (`solera.core.fused`); None, the default: there is none.
+
+        A method that has one can be trained without ever holding all logits (`solera.methods.fused_head`).
+        """
+        return None
+
+    @property
+    def softmax(self) -> bool:
+        """Whether in training the mean of a prediction is the softmax of the output; default: nobody knows."""
+        return False
 
     def batch_loss(
         self, output: Tensor, targets: Targets, batch: Batch, progress: float = 1.0

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from solera.core.fused import fused, row_sum
+from solera.core.fused import Kernel, fused, row_sum
 from solera.distributions.base import Prediction, Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
@@ -48,12 +48,30 @@ def _grouped_kl(z: Tensor, indices: Tensor, probs: Tensor, tail: Tensor) -> tupl
     return loss.to(z.dtype), gradient.scatter_(-1, indices, (log_q.exp() * mass.unsqueeze(-1) - probs).to(z.dtype))
 
 
+def _soft_kl(z: Tensor, log_p: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+    """T²·KL[p ‖ q] for q = softmax(z/T), summed as in `Categorical.kl`, and its gradient T·(q − p)."""
+    t = temperature.unsqueeze(-1)
+    shifted = z / t
+    shifted = shifted - shifted.amax(-1, keepdim=True)
+    log_q = shifted - row_sum(shifted.exp()).log().to(z.dtype).unsqueeze(-1)
+    p, q = log_p.exp(), log_q.exp()
+    d = torch.where(p == 0, -1.0, log_p - log_q)  # any number but 0 or NaN: it is multiplied by p
+    near = d.clamp(-0.5, 0.5)
+    loss = row_sum(torch.where(d == near, p * (near + torch.expm1(-near)), p * d - p + q))
+    return (temperature**2 * loss).to(z.dtype), t * (q - p)
+
+
+def _kept_cross_entropy(z: Tensor, indices: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
+    """−Σ_kept p·ln q, and its gradient."""
+    loss, gradient = _grouped_kl(z, indices, probs, probs.new_zeros(probs.shape[0]))
+    return loss - torch.xlogy(probs, probs).sum(-1), gradient
+
+
 def truncated_cross_entropy(
     logits: Float[Tensor, "*batch K"], indices: Int[Tensor, "*batch V"], probs: Float[Tensor, "*batch V"]
 ) -> Float[Tensor, "*batch"]:
     """−Σ over the kept classes of p̄_k ln q_k, mass un-normalised, as in Reich et al. (2020): not a KL."""
-    kept = fused(_grouped_kl, logits, indices, probs, torch.zeros_like(probs[..., 0]))
-    return kept - torch.xlogy(probs, probs).sum(-1)
+    return fused(_kept_cross_entropy, logits, indices, probs)
 
 
 def end_top_k_loss(
@@ -112,6 +130,25 @@ class EnD(Method):
                 return truncated_cross_entropy(output, targets.indices, targets.probs)
             return end_top_k_loss(output, targets.indices, targets.probs, targets.tail)
         return end_loss(output, targets.members.logits, self.temperature, targets.weights)
+
+    def kernel(self, targets: Targets, classes: int) -> tuple[Kernel, tuple[Tensor, ...]] | None:
+        require_family(self, targets)
+        if self.family == "gaussian":
+            return None
+        if self.temperature == 1 and isinstance(targets, TopK):
+            if self.tail == "dropped":
+                return _kept_cross_entropy, (targets.indices, targets.probs)
+            return _grouped_kl, (targets.indices, targets.probs, targets.tail)
+        if self.temperature == 1 and isinstance(targets, Mean):
+            teacher = targets.averaged
+        else:
+            teacher = targets.members.tempered(self.temperature).averaged(targets.weights)
+        log_p = teacher.log_probs
+        return _soft_kl, (log_p, torch.full_like(log_p[..., 0], self.temperature))
+
+    @property
+    def softmax(self) -> bool:
+        return self.family == "categorical"
 
     def predict(self, output: Tensor) -> Prediction:
         return family_named(self.family).from_output(output)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from solera.core.checks import require_finite_loss
-from solera.core.fused import fused, row_sum
+from solera.core.fused import Kernel, fused, row_sum
 from solera.core.special import digamma_remainder, lgamma_remainder, logarithm_remainder, trigamma_tail
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
@@ -91,20 +91,18 @@ def dense_proxy_loss(
     return fused(_reverse_kl, logits, mean, divisor)
 
 
-def sparse_proxy_loss(
-    logits: Float[Tensor, "*batch K"], targets: TopK, divisor: Float[Tensor, "*batch"]
-) -> Float[Tensor, "*batch"]:
-    """`dense_proxy_loss` against the spread mean of these targets, exactly, from their kept classes alone."""
-    excess = targets.probs - targets.rest.unsqueeze(-1)
-    return fused(_sparse_reverse_kl, logits, targets.indices, excess, targets.rest, divisor)
+def _kernel(targets: Targets, match: Match, as_released: bool, classes: int) -> tuple[Kernel, tuple[Tensor, ...]]:
+    """The loss of these targets as a kernel and its columns: of `TopK`, from the kept classes alone."""
+    divisor = matched_precision(targets, match, classes) + (classes if as_released else 0)
+    if isinstance(targets, TopK):
+        excess = targets.probs - targets.rest.unsqueeze(-1)
+        return _sparse_reverse_kl, (targets.indices, excess, targets.rest, divisor)
+    return _reverse_kl, (targets.mean, divisor)
 
 
 def _loss(logits: Tensor, targets: Targets, match: Match, as_released: bool) -> Float[Tensor, "*batch"]:
-    divisor = matched_precision(targets, match, logits.shape[-1]) + (logits.shape[-1] if as_released else 0)
-    if isinstance(targets, TopK):
-        loss = sparse_proxy_loss(logits, targets, divisor)
-    else:
-        loss = dense_proxy_loss(logits, targets.mean, divisor)
+    kernel, columns = _kernel(targets, match, as_released, logits.shape[-1])
+    loss = fused(kernel, logits, *columns)
     return require_finite_loss(loss, logits, "beyond 88 e^z overflows float32; lower the learning rate")
 
 
@@ -151,6 +149,13 @@ class ProxyDirichlet(Method):
 
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
         return _loss(output, targets, self.match, self.as_released)
+
+    def kernel(self, targets: Targets, classes: int) -> tuple[Kernel, tuple[Tensor, ...]]:
+        return _kernel(targets, self.match, self.as_released, classes)
+
+    @property
+    def softmax(self) -> bool:
+        return not self.as_published and self.mean_temperature == 1 and self.mean_offset == 0
 
     def predict(self, output: Tensor) -> Dirichlet:
         return Dirichlet.from_logits(output, offset=1.0) if self.as_published else mapped(output, *self._map)

@@ -36,6 +36,17 @@ def summary(name: str) -> str:
 
 def names() -> list[str]:
     """Every recipe there is."""
-    parts = ("base", "data", "endd_page", "images", "ner_page", "page", "speech_page", "strings", "translation_page")
+    parts = (
+        "base",
+        "data",
+        "endd_page",
+        "images",
+        "laws_page",
+        "ner_page",
+        "page",
+        "speech_page",
+        "strings",
+        "translation_page",
+    )
     found = [m.name for m in pkgutil.iter_modules(__path__) if m.name not in parts]
     return sorted(name.replace("_", "-") for name in found)

@@ -69,7 +69,7 @@ class Ner(Recipe):
     language: Literal["en", "de"] = "en"
     members: int = 5
     epochs: int = 4
-    student_epochs: int = 5
+    student_epochs: int = 6  # after a member's, from whose weights every student starts
     snapshot_epochs: int = 2  # of each cycle
     sentences: int = 0
     test_sentences: int = 0
@@ -162,8 +162,8 @@ class Study:
         if not missing:
             return
         kept = capture(self.ensemble(kind), self.text.every, self.folder / f"{kind} remembered", "mean")
+        first = Student(self.ensemble("5 IID").models[0], EnD())  # students of CRFs are IID taggers, too
         for name, (method, labels) in missing.items():
-            torch.manual_seed(seed_of(self.seed, "student"))
             student = distill(
                 kept,
                 self.network(),
@@ -172,6 +172,7 @@ class Study:
                 self.training(self.recipe.student_epochs, labels),
                 task=self.text.task,
                 validation=self.text.held,
+                start=first,
                 folder=self.folder / "training" / name,
             )
             student.save(self._place(name))

@@ -37,7 +37,7 @@ class Speech(Recipe):
     data: str = "../shared/data"
     members: int = 6
     epochs: int = 12
-    student_epochs: int = 12
+    student_epochs: int = 8  # after a member's, from whose weights every student starts
     strings: int = 4_000
     width: int = 96
     seconds: float = 45.0  # of sound in a batch
@@ -125,21 +125,23 @@ class Study:
         """A member's architecture, and a student's."""
         return Recogniser(len(self.tokenizer), RATE, width=self.recipe.width)
 
-    def training(self, epochs: int, label_weight: float = 0.0) -> Training:
-        """The same for all, but for its length."""
+    def member_training(self) -> Training:
+        """From nothing, by maximum likelihood with the CTC helper."""
+        return Training(epochs=self.recipe.epochs, lr=2e-3, warm_up=0.2, clip=1.0, seed=self.recipe.seed)
+
+    def student_training(self) -> Training:
+        """On from a member, so at half its rate."""
         return Training(
-            epochs=epochs, lr=2e-3, warm_up=0.2, clip=1.0, seed=self.recipe.seed, label_weight=label_weight
+            epochs=self.recipe.student_epochs, lr=1e-3, warm_up=0.2, clip=1.0, seed=self.recipe.seed,
+            label_weight=self.recipe.label_weight,
         )  # fmt: skip
 
     @cached_property
     def ensemble(self) -> Ensemble:
-        """Members of their own seeds, by maximum likelihood with the CTC helper."""
-        recipe = self.recipe
-        self.work.say(f"training {recipe.members} recognisers on {recipe.strings} strings")
-        place = self.folder / "ensemble"
-        return train_ensemble(
-            self.network, self.train, recipe.members, self.training(recipe.epochs), task=Seq2Seq(), folder=place
-        )
+        """Members of their own seeds."""
+        members, folder = self.recipe.members, self.folder / "ensemble"
+        self.work.say(f"training {members} recognisers on {self.recipe.strings} strings")
+        return train_ensemble(self.network, self.train, members, self.member_training(), task=Seq2Seq(), folder=folder)
 
     @property
     def alone(self) -> dict[int, torch.nn.Module]:
@@ -154,11 +156,15 @@ class Study:
 
     def models(self) -> dict[str, Ensemble | Student]:
         """By name, in the order of the tables."""
-        single = Student(self.ensemble.models[0], EnD(), tokenizer=self.tokenizer)
-        found: dict[str, Ensemble | Student] = {"single": single, "ensemble": self.ensemble}
+        found: dict[str, Ensemble | Student] = {"single": self.single, "ensemble": self.ensemble}
         found["EnD"] = self.student("EnD", EnD())
         found["SEnD²"] = self.student("SEnD²", ProxyDirichlet())
         return found
+
+    @property
+    def single(self) -> Student:
+        """The first member, alone: a rival, and where students start."""
+        return Student(self.ensemble.models[0], EnD(), tokenizer=self.tokenizer)
 
     def student(self, name: str, method: Method) -> Student:
         """Distilled from the memory."""
@@ -166,15 +172,15 @@ class Study:
         if (kept / "config.json").exists():
             return Student.load(kept)
         self.work.say(f"distilling {name}")
-        torch.manual_seed(stream(self.recipe.seed, "student"))
         student = distill(
             self.memory(),
             self.network(),
             self.train,
             method,
-            self.training(self.recipe.student_epochs, self.recipe.label_weight),
+            self.student_training(),
             task=Seq2Seq(),
             validation=self.held,
+            start=self.single,
             folder=self.folder / "training" / name,
         )
         student.save(kept)

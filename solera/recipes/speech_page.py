@@ -160,10 +160,11 @@ Strings of three to six digits from the Free Spoken Digit Dataset, of one speake
 with gaps of up to 0.3 s. {recipe.members} small recognisers (log-mel features, two strided convolutions, two layers of
 encoder, one of decoder, width {recipe.width}; 0.38 million parameters at width 96) learn {recipe.strings:,} strings of
 takes 10–49 of five speakers in {recipe.epochs} epochs, with a CTC helper. **EnD** (the paper's SEnD) and **SEnD²**, a
-Dirichlet per step, learn from the ensemble's memory of the references in {recipe.student_epochs} epochs, {share} % of
-the loss from labels; their best epoch is chosen on takes 5–9. Tested on {recipe.test} strings of takes 0–4. All decode
-with {recipe.beams} beams; an ensemble averages probabilities. This is a small run: the paper (Ryabinin et al., 2021,
-Table 3) has six large models, 960 hours of LibriSpeech and 5,000 tokens, so compare the order, not the numbers.
+Dirichlet per step, start from the first member's weights and learn from the ensemble's memory of the references for
+{recipe.student_epochs} epochs more, {share} % of the loss from labels; their best epoch is chosen on takes 5–9. Tested
+on {recipe.test} strings of takes 0–4. All decode with {recipe.beams} beams; an ensemble averages probabilities. This is
+a small run: the paper (Ryabinin et al., 2021, Table 3) has six large models, 960 hours of LibriSpeech and 5,000 tokens,
+so compare the order, not the numbers.
 
 ![WER of what is kept, and knowledge by set](speech.png)
 

@@ -189,9 +189,7 @@ class Study:
         """Members of their own seeds."""
         members, folder = self.recipe.members, self.folder / "ensemble"
         self.work.say(f"training {members} translators on {self.train.examples} pairs")
-        return train_ensemble(
-            self.network, self.train, members, self.member_training(), task=Seq2Seq(), folder=folder
-        )
+        return train_ensemble(self.network, self.train, members, self.member_training(), task=Seq2Seq(), folder=folder)
 
     @cache  # noqa: B019
     def own(self, name: str) -> TranslatedPairs:

@@ -197,8 +197,9 @@ English on {pairs} pairs of Multi30k in {recipe.epochs} epochs. Their memory kee
 {recipe.vocabulary:,} a step. **EnD** learns from it on the references, half from labels smoothed by 0.1 (Reich et al.,
 2020; mass un-normalised as there, or with the tail as an event: "EnD, tail"); **SEnD²** a Dirichlet per step on the
 ensemble's own outputs (Ryabinin et al., 2021); **sequence KD** maximum likelihood of these outputs. Students start
-from the first member's weights and learn for {recipe.student_epochs} epochs more. All decode with {recipe.beams} beams; an ensemble averages
-probabilities. The papers' numbers stand beside ours: other languages, data and sizes, so compare the order.
+from the first member's weights and learn for {recipe.student_epochs} epochs more. All decode with {recipe.beams} beams;
+an ensemble averages probabilities. The papers' numbers stand beside ours: other languages, data and sizes, so compare
+the order.
 
 ![BLEU of what is kept, and knowledge by set](translation.png)
 

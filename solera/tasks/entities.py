@@ -78,14 +78,20 @@ def _log_confidence(
     """ln P(exactly the entity that begins here), of rows without gaps whose padding is O with certainty."""
     _, inside, _, kinds, _ = _facts(tags)
     own = mean.gather(-1, numbers.unsqueeze(-1)).squeeze(-1).log()
-    more = torch.nn.functional.pad(own.cumsum(-1), (1, 0))  # Σ of what comes before
+    impossible = own == -torch.inf  # counted apart: −∞ in a running sum would make NaN of all that follows
+
+    def within(values: Tensor) -> Tensor:
+        """Σ over the entity."""
+        before = torch.nn.functional.pad(values.cumsum(-1), (1, 0))
+        return before.gather(1, found.stop) - before[:, :-1]
+
     goes_on = torch.stack([mean[..., inside & (kinds == kind)].sum(-1) for kind in range(len(tags.types))], -1)
     after = found.stop.clamp(max=mean.shape[1] - 1)
     next_goes_on = goes_on.gather(1, after.unsqueeze(-1).expand_as(goes_on))
     next_goes_on = next_goes_on.gather(-1, found.kind.clamp(min=0).unsqueeze(-1)).squeeze(-1)
     next_goes_on = next_goes_on.masked_fill(found.stop >= mean.shape[1], 0.0)
-    within = more.gather(1, found.stop) - more[:, :-1]
-    return within + torch.log1p(-next_goes_on.clamp(max=1))
+    inner = within(own.masked_fill(impossible, 0.0)).masked_fill(within(impossible.long()) > 0, -torch.inf)
+    return inner + torch.log1p(-next_goes_on.clamp(max=1))
 
 
 def _over_entity(values: Float[Tensor, "B T"], stop: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:

@@ -23,6 +23,7 @@ class State:
     best: float | None = None  # the best validation loss so far
     best_epoch: int = -1
     finished: bool = False
+    compiled: bool | None = None  # whether kernels are compiled; None: not decided yet
     history: list[dict[str, float]] = field(default_factory=list)
 
 

@@ -49,11 +49,18 @@ def device_named(name: str) -> torch.device:
     return device
 
 
+def precision_named(precision: str, device: str) -> str:
+    """A precision by its name; "auto" is bf16-mixed where the hardware has it."""
+    if precision != "auto":
+        return precision
+    where = device_named(device)
+    return "bf16-mixed" if where.type == "cuda" and torch.cuda.is_bf16_supported() else "32-true"
+
+
 def engine(precision: str = "auto", device: str = "auto") -> Any:
     """Alone by default; a launched Fabric for mixed precision or as one of WORLD_SIZE processes under `torchrun`."""
     world, where = int(os.environ.get("WORLD_SIZE", "1")), device_named(device)
-    if precision == "auto":
-        precision = "bf16-mixed" if where.type == "cuda" and torch.cuda.is_bf16_supported() else "32-true"
+    precision = precision_named(precision, device)
     if world == 1 and precision == "32-true":
         return Alone(where)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from solera.data import Span, Tags
 from solera.data.chunks import windows
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from solera.training.student import Student
 
 MOST = 2048  # tokens that a network looks at together
+TOGETHER = 32  # entities of which a CRF is asked at once
 CONTEXT = 64  # neighbours on each side of a token, where a network does not say how many it looks at
 
 
@@ -68,12 +70,18 @@ def _places(found: list[Entity], words: list[Word]) -> list[tuple[int, int]]:
 def _exact(network: Tagger, inputs: Tensor, found: list[Entity], words: list[Word]) -> list[Entity]:
     """The confidence of a CRF: the sum over all sequences with exactly this entity ÷ Z, near enough to it to matter."""
     assert network.crf is not None
-    exact = []
-    for entity, (start, stop) in zip(found, _places(found, words), strict=True):
-        low, high = max(0, start - CONTEXT), min(len(words), stop + CONTEXT)
-        emissions = network.emissions(inputs[None, low:high].to(network.output.weight.device))
-        log_prob = network.crf.span_log_prob(emissions, [Span(0, start - low, stop - low, entity.type)])
-        exact.append(replace(entity, confidence=float(log_prob.exp())))
+    exact, places = [], _places(found, words)
+    for first in range(0, len(found), TOGETHER):
+        some, own = found[first : first + TOGETHER], places[first : first + TOGETHER]
+        lows = [max(0, start - CONTEXT) for start, _ in own]
+        near = [inputs[low : stop + CONTEXT] for low, (_, stop) in zip(lows, own, strict=True)]
+        rows = pad_sequence(near, batch_first=True).to(network.output.weight.device)
+        spans = [
+            Span(row, start - low, stop - low, entity.type)
+            for row, (entity, low, (start, stop)) in enumerate(zip(some, lows, own, strict=True))
+        ]
+        sure = network.crf.span_log_prob(network.emissions(rows), spans, network.there(rows)).exp().tolist()
+        exact += [replace(entity, confidence=p) for entity, p in zip(some, sure, strict=True)]
     return exact
 
 

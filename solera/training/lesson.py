@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from torch import Tensor, nn
 from solera.data import Batch, ManyBatches
 from solera.methods.base import Method
 from solera.nn.call import call
+from solera.nn.last_layer import Unfinished, call_unfinished
 from solera.perturbations import Perturbation
 from solera.tasks import Row, Task
 from solera.teachers.base import Teacher
 from solera.training.engine import device_named
+from solera.training.head import fused_loss, head_to_fuse
 from solera.training.loop import Admit, Objective, Watch, train
 from solera.training.settings import Training
 
@@ -45,6 +48,8 @@ class Lesson:
         share = training.label_share
 
         def loss_of(output: Any, batch: Batch, progress: float) -> Tensor:
+            if isinstance(output, Unfinished):
+                return fused_loss(output, self.teacher, self.method, self.task, batch, training)
             with torch.no_grad():
                 targets = self.teacher(batch)
             loss = self.method.batch_loss(output, targets, batch, progress)
@@ -65,12 +70,15 @@ class Lesson:
             assert self.perturbation is not None
             return replace(batch, inputs=self.perturbation(batch.inputs, self.teacher, self.student, draw))
 
+        first = next(iter(self.batches))
+        layer = head_to_fuse(self.student, self.method, self.task, self.teacher, first, training)
         train(
             self.student,
             self.batches,
             self.objective(training),
             training,
             groups=self.method.parameter_groups(self.student, training.lr, training.weight_decay),
+            ask=call if layer is None else partial(call_unfinished, layer),
             admit=self.admit,
             prepare=None if self.perturbation is None else moved,
             validation=self.held,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from solera.core.checks import require_finite_weights
 from solera.core.disk import fingerprint
 from solera.core.errors import DivergedError
-from solera.core.fused import compiled
+from solera.core.fused import Choice, compiled
 from solera.core.progress import progress as show_progress
 from solera.core.seeds import generator, seed_everything, stream
 from solera.data import Batch, ManyBatches, fingerprint_of, one_epoch
@@ -31,6 +31,7 @@ Admit = Callable[
     [Batch, bool], Batch
 ]  # a batch as it comes, and whether it may be new -> it, or an error that names it
 Prepare = Callable[[Batch, torch.Generator], Batch]  # what is trained on instead of this batch
+Ask = Callable[..., Any]  # network, inputs, the network as several processes share it -> output, as `call`
 Watch = Callable[[int, nn.Module], None]  # is shown the network after each epoch, by its number
 Weights = dict[str, Tensor]
 
@@ -42,6 +43,7 @@ def train(
     training: Training,
     *,
     groups: Iterable[dict[str, Any]] | None = None,
+    ask: Ask = call,
     admit: Admit | None = None,
     prepare: Prepare | None = None,
     validation: Iterable[Batch] | None = None,
@@ -53,8 +55,9 @@ def train(
     """Minimises the objective. With a folder, a killed run goes on from there and ends in the same bits.
 
     `admit` looks at every batch as it comes; `prepare` may put another one in its place, by random numbers that its
-    step alone decides. It goes on only if the settings, the network's first weights, the data and `identity` (what else
-    the objective hangs on) are what they were. A loss or weights that are not finite stop it; nothing is kept of them.
+    step alone decides; `ask` calls the network. It goes on only if the settings, the network's first weights, the data
+    and `identity` (what else the objective hangs on) are what they were. A loss or weights that are not finite stop it;
+    nothing is kept of them.
     """
     run = _name(network, batches, training, identity) if folder else ""
     fabric = engine(training.precision, training.device)
@@ -71,10 +74,12 @@ def train(
     model, optimizer = fabric.setup(network, optimizer)
     steps, saved, new_until = len(batches), time.monotonic(), state.epoch + (state.step > 0)
     take, epochs = training.accumulate, training.fixed_epochs
+    choice = Choice(state.compiled if training.compile == "auto" else training.compile, epochs * steps)
 
     def save() -> None:
         nonlocal saved
         require_finite_weights(network.state_dict(), title, REMEDY)
+        state.compiled = choice.compile
         if file and fabric.is_global_zero:
             checkpoint.save(file, run, state, network, best, average, optimizer)
         saved = time.monotonic()
@@ -91,7 +96,7 @@ def train(
             draw = generator(training.seed, "prepare", state.epoch, state.step, fabric.global_rank)
             batch = prepare(batch, draw)
         try:
-            loss = batch.average(objective(call(network, batch.inputs, model), batch, progress))
+            loss = batch.average(objective(ask(network, batch.inputs, model), batch, progress))
         except DivergedError as error:
             raise _diverged(title, str(error), state, optimizer, index) from error
         value = loss.item()
@@ -108,7 +113,7 @@ def train(
                 _move(average, network, training.average)
         return value
 
-    with compiled(training.compile), show_progress(title, epochs * steps, state.epoch * steps) as advance:
+    with compiled(choice), show_progress(title, epochs * steps, state.epoch * steps) as advance:
         while state.epoch < epochs and not state.finished:
             model.train()
             for batch in one_epoch(batches, training.seed, state.epoch, state.step):
@@ -119,7 +124,7 @@ def train(
             if validation is not None:
                 with _averaged(network, average):
                     new = admit if state.epoch <= new_until else None
-                    record["validation"] = validate(network, validation, objective, fabric.device, new)
+                    record["validation"] = validate(network, validation, objective, fabric.device, new, ask)
                     least = math.inf if state.best is None else state.best
                     if record["validation"] < least:  # NaN and infinity never are
                         state.best, state.best_epoch = record["validation"], state.epoch
@@ -193,6 +198,7 @@ def validate(
     objective: Objective,
     device: torch.device,
     admit: Admit | None = None,
+    ask: Ask = call,
 ) -> float:
     """The objective as it counts at the end of the training, averaged over these batches by their weight."""
     network.eval()
@@ -200,6 +206,6 @@ def validate(
     for batch in batches:
         batch = (batch if admit is None else admit(batch, True)).to(device)
         weight = float(batch.weight.sum()) if batch.weight is not None else float(len(batch))
-        total += batch.average(objective(call(network, batch.inputs), batch, 1.0)).item() * weight
+        total += batch.average(objective(ask(network, batch.inputs), batch, 1.0)).item() * weight
         size += weight
     return total / size

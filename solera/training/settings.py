@@ -32,7 +32,8 @@ class Training:
     seed: int = 0
     device: str = "auto"  # "auto": a GPU where there is one; or "cpu", "cuda:1"
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed", "64-true"] = "auto"
-    compile: bool = False  # compile the Dirichlet losses: ~10 s once, worth it for long runs or many classes
+    compile: bool | Literal["auto"] = "auto"  # the losses of logits; "auto": where it saves more than it costs (~20 s)
+    fused_head: bool | Literal["auto"] = "auto"  # a last linear layer inside the loss; "auto": where logits are many
     checkpoint_seconds: float = 60.0  # how much work a kill may cost at most, within an epoch
 
     def __post_init__(self) -> None:
@@ -56,6 +57,9 @@ class Training:
             raise ValueError(
                 f"optimizer must be 'adamw', 'sgd' or a function of parameter groups, got {self.optimizer!r}"
             )
+        for name in ("compile", "fused_head"):
+            if getattr(self, name) not in (True, False, "auto"):
+                raise ValueError(f"{name} must be True, False or 'auto', got {getattr(self, name)!r}")
         self.rate()
 
     @property

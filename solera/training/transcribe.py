@@ -28,7 +28,9 @@ def transcribe(
     length_penalty: float = 1.0,
     longest: int | None = None,
     average: Literal["probs", "log_probs"] = "probs",
-    over: Literal["best", "beams"] = "best",
+    over: Literal["best", "beams", "samples"] = "best",
+    samples: int = 10,
+    seed: int = 0,
     folder: str | Path | None = None,
     seconds: float = 60.0,
 ) -> Any:
@@ -55,6 +57,6 @@ def transcribe(
         )
     said = translate(
         model, recordings, beams, length_penalty=length_penalty, longest=longest, average=average, over=over,
-        folder=folder,
+        samples=samples, seed=seed, folder=folder,
     )  # fmt: skip
     return said if recordings is data else [said[row] for row in range(said.examples)]

@@ -1,6 +1,7 @@
 """Translate: decode an ensemble, a student or one model over many sentences; resumable after a kill."""
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,9 +21,10 @@ from solera.core.disk import (
 )
 from solera.core.errors import MismatchError
 from solera.core.progress import progress
+from solera.core.seeds import generator
 from solera.data import Pairs, Tokenizer
 from solera.data.pairs import read_lines
-from solera.decoding import Hypotheses, Step, beam, greedy, together
+from solera.decoding import Hypotheses, Step, beam, greedy, sample, together
 from solera.distributions.base import Prediction
 from solera.distributions.categorical import Categorical
 from solera.distributions.decoded import by_summary, measures_of
@@ -33,6 +35,7 @@ from solera.teachers.ensemble import Ensemble
 from solera.training.student import Student
 from solera.training.translated import Translated, TranslatedPairs
 
+AVERAGES, OVER = ("probs", "log_probs"), ("best", "beams", "samples")
 KIND, VERSION, MANIFEST = "translation", 1, "manifest.json"
 PART = 16  # batches that are written together: what a kill may cost
 
@@ -43,7 +46,15 @@ class _Settings:
     length_penalty: float
     longest: int | None
     average: Literal["probs", "log_probs"]
-    over: Literal["best", "beams"]
+    over: Literal["best", "beams", "samples"]
+    samples: int
+    seed: int
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """By which a run is known: what only sampling reads changes no other run."""
+        unread = () if self.over == "samples" else ("samples", "seed")
+        return {name: value for name, value in asdict(self).items() if name not in unread}
 
 
 @dataclass(frozen=True)
@@ -83,12 +94,15 @@ def _asked(model: Any, average: Literal["probs", "log_probs"]) -> _Asked:
     raise TypeError(f"a {type(model).__name__} cannot translate: pass an Ensemble, a Student or a torch module")
 
 
-def _hypotheses(asked: _Asked, pairs: Pairs, settings: _Settings) -> Hypotheses:
-    """The best ones for every source of these pairs."""
+def _hypotheses(asked: _Asked, pairs: Pairs, settings: _Settings, drawn: bool = False) -> Hypotheses:
+    """The best ones for every source of these pairs, or samples of the model's distribution."""
     inputs = pairs.without_targets().take(range(pairs.examples)).inputs
     longest = settings.longest or pairs.longest
     start, end = torch.full((pairs.examples,), pairs.tokenizer.start), pairs.tokenizer.end
     state = asked.begin(inputs)
+    if drawn:
+        chance = generator(settings.seed, "samples", *pairs.index.tolist())
+        return sample(asked.step, state, start, end, longest, settings.samples, generator=chance)
     if settings.beams == 1:
         return greedy(asked.step, state, start, end, longest)
     return beam(asked.step, state, start, end, longest, settings.beams, settings.length_penalty, early=True)
@@ -109,7 +123,9 @@ def _written(asked: _Asked, pairs: Pairs, settings: _Settings) -> dict[str, Tens
     said = _forced(asked, pairs.with_targets(best))
     measures = measures_of(said)
     if settings.over == "beams" and settings.beams > 1:
-        measures = _over_beams(asked, pairs, found)
+        measures = _over(asked, pairs, found)
+    if settings.over == "samples":  # drawing has weighted them
+        measures = _over(asked, pairs, _hypotheses(asked, pairs, settings, drawn=True), math.inf)
     short, counted = by_summary(said), said.mask.bool()  # type: ignore[union-attr]
     each = {"total": short.token_total} | ({"knowledge": short.token_knowledge} if "knowledge" in measures else {})
     return {
@@ -122,8 +138,8 @@ def _written(asked: _Asked, pairs: Pairs, settings: _Settings) -> dict[str, Tens
     }
 
 
-def _over_beams(asked: _Asked, pairs: Pairs, found: Hypotheses) -> dict[str, Tensor]:
-    """Each measure over the n-best list, weighted by the hypotheses' probabilities."""
+def _over(asked: _Asked, pairs: Pairs, found: Hypotheses, temperature: float = 1.0) -> dict[str, Tensor]:
+    """Each measure over several hypotheses, weighted by their tempered probabilities."""
     exists = found.log_probs.isfinite()
     rows, columns = exists.nonzero().T
     targets = [found.tokens[row, b][found.mask[row, b]].tolist() for row, b in zip(rows, columns, strict=True)]
@@ -132,7 +148,7 @@ def _over_beams(asked: _Asked, pairs: Pairs, found: Hypotheses) -> dict[str, Ten
     for name, values in each.items():
         table = values.new_zeros(exists.shape)
         table[rows, columns] = values
-        result[name] = aggregate(table, found.log_probs)
+        result[name] = aggregate(table, found.log_probs, temperature)
     return result
 
 
@@ -214,7 +230,7 @@ def _assembled(pairs: Pairs, found: dict[str, Tensor], fingerprints: list[str]) 
 @torch.no_grad()
 def _translate_pairs(model: Any, pairs: Pairs, settings: _Settings, folder: Path | None) -> TranslatedPairs:
     asked = _asked(model, settings.average)
-    identity = (asked.fingerprints, pairs.without_targets().fingerprint(), pairs.tokens, asdict(settings))
+    identity = (asked.fingerprints, pairs.without_targets().fingerprint(), pairs.tokens, settings.known)
     run = hashlib.sha256(repr(identity).encode()).hexdigest()
     parts = _Parts(folder, run)
     with progress("translate", len(pairs)) as advance:
@@ -234,7 +250,9 @@ def translate(
     length_penalty: float = 1.0,
     longest: int | None = None,
     average: Literal["probs", "log_probs"] = "probs",
-    over: Literal["best", "beams"] = "best",
+    over: Literal["best", "beams", "samples"] = "best",
+    samples: int = 10,
+    seed: int = 0,
     folder: str | Path | None = None,
     tokens: int = 1536,
 ) -> Any:
@@ -246,13 +264,16 @@ def translate(
 
     An ensemble averages its members' probabilities at every step, or their logarithms (`average`). A hypothesis has at
     most `longest` tokens (default: twice the source's and ten). Uncertainty is that of the best hypothesis, or
-    (`over="beams"`) of the n-best list, weighted by probability. With a `folder`, a killed call goes on from there
-    and ends in the same bits. Batches have at most `tokens` tokens, those of pairs as many as these deal out.
+    (`over="beams"`) of the n-best list, weighted by probability, or (`over="samples"`) the mean over so many
+    `samples` of the model's own distribution (Monte Carlo, drawn by `seed`). With a `folder`, a killed call goes on
+    from there and ends in the same bits. Batches have at most `tokens` tokens, those of pairs as many as these deal
+    out.
     """
-    settings = _Settings(beams, length_penalty, longest, average, over)
-    if beams < 1:
-        raise ValueError(f"beams must be at least 1, got {beams}")
-    for name, given, known in (("average", average, ("probs", "log_probs")), ("over", over, ("best", "beams"))):
+    settings = _Settings(beams, length_penalty, longest, average, over, samples, seed)
+    for name, count in (("beams", beams), ("samples", samples)):
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
+    for name, given, known in (("average", average, AVERAGES), ("over", over, OVER)):
         if given not in known:
             raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {given!r}")
     if isinstance(data, Pairs):
@@ -270,7 +291,7 @@ def translate(
         pairs = Pairs([lines[number] for number in spoken], None, tokenizer, tokens=tokens)
         said = translate(
             model, pairs, beams, length_penalty=length_penalty, longest=longest, average=average, over=over,
-            folder=folder,
+            samples=samples, seed=seed, folder=folder,
         )  # fmt: skip
         for row, number in enumerate(spoken):
             found[number] = said[row]

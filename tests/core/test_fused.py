@@ -1,15 +1,18 @@
 """Fused losses: the gradient reaches the logits alone, at any shape and precision, compiled or not."""
 
 import warnings
+from contextlib import nullcontext
 
 import jaxtyping
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from solera.core import fused as module
 from solera.core.fused import compiled, fused
-from solera.methods.end import _grouped_kl
-from solera.methods.end2 import _negative_log_likelihood
+from solera.distributions.density import _negative_log_likelihood
+from solera.methods.end import _grouped_kl, _kept_cross_entropy, _soft_kl
+from solera.methods.fused_head import _with_labels
 from solera.methods.proxy_dirichlet import _reverse_kl, _sparse_reverse_kl
 
 
@@ -146,20 +149,47 @@ def test_outside_the_block_nothing_is_compiled(monkeypatch):
         run(square, torch.randn(4, 5), torch.randn(4))
 
 
-@pytest.mark.usefixtures("_unchecked")
-@pytest.mark.parametrize("kernel", [_reverse_kl, _sparse_reverse_kl, _negative_log_likelihood, _grouped_kl])
-def test_compiled_once_for_every_batch_size_it_agrees(kernel):
-    torch.compiler.reset()
-    torch.manual_seed(0)
-    logits, mean = 4 * torch.randn(40, 301), (3 * torch.randn(40, 301)).softmax(-1)
+KERNELS = [_reverse_kl, _sparse_reverse_kl, _negative_log_likelihood, _grouped_kl, _kept_cross_entropy, _soft_kl]
+KERNELS += [_with_labels(_soft_kl, 0.1)]
+
+
+def rows_of(kernel):
+    """Logits and columns that this kernel takes."""
+    draw = torch.Generator().manual_seed(0)
+    logits, mean = (scale * torch.randn(40, 301, generator=draw) for scale in (4, 3))
+    mean = mean.softmax(-1)
     probs, indices = mean.topk(20, -1)
     tail, divisor = 1 - probs.sum(-1), torch.full((40,), 20.0)
+    share, one = torch.full((40,), 0.25), torch.ones(40)
     columns = {
         _reverse_kl: (mean, divisor),
         _sparse_reverse_kl: (indices, probs - tail.unsqueeze(-1) / 281, tail / 281, divisor),
         _negative_log_likelihood: (mean.log(),),
         _grouped_kl: (indices, probs, tail),
-    }[kernel]
+        _kept_cross_entropy: (indices, probs),
+        _soft_kl: (mean.log(), one),
+    }
+    return logits, *columns.get(kernel, (indices[:, 0], share, mean.log(), one))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("device", ["meta", "cuda"])
+def test_kernels_run_wherever_torch_does(kernel, device):
+    """Shapes, types and devices on tensors without numbers: nothing in a kernel is for CPUs alone."""
+    rows = rows_of(kernel)
+    with nullcontext() if device == "meta" else FakeTensorMode():
+        fake = [torch.empty(row.shape, dtype=row.dtype, device=device) for row in rows]
+        loss, gradient = kernel(*fake)
+    assert (loss.device.type, gradient.device.type) == (device, device)
+    assert (loss.shape, gradient.shape) == ((40,), (40, 301))
+    assert loss.dtype == gradient.dtype == torch.float32
+
+
+@pytest.mark.usefixtures("_unchecked")
+@pytest.mark.parametrize("kernel", [*KERNELS[:4], KERNELS[-1]])  # the others are parts of these
+def test_compiled_once_for_every_batch_size_it_agrees(kernel):
+    torch.compiler.reset()
+    logits, *columns = rows_of(kernel)
     plain = run(kernel, logits, *columns)
     with compiled(), warnings.catch_warnings():
         warnings.filterwarnings("error", message="kernels run uncompiled")

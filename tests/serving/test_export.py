@@ -12,7 +12,17 @@ import torch
 from torch import nn
 
 from solera import Batches, Ensemble, Student, Training, distill
-from solera.methods import BatchEnsemble, EnD, EnD2, Hydra, LatentBE, NormalWishart, ProxyDirichlet
+from solera.methods import (
+    BatchEnsemble,
+    DirichletMixture,
+    EnD,
+    EnD2,
+    Hydra,
+    LatentBE,
+    LogisticNormal,
+    NormalWishart,
+    ProxyDirichlet,
+)
 from solera.nn import MLP, ConvNet, ResNet
 from solera.serving import Graph, export, quantize, random_inputs
 from solera.training.card import Input, Preprocessing
@@ -81,6 +91,9 @@ CASES = {
         regressor,
         rows,
     ),
+    "DirichletMixture": (DirichletMixture(mean_temperature=1.2, precision_shift=0.4), classifier, rows),
+    "LogisticNormal": (LogisticNormal(mean_temperature=1.2, deviation_shift=0.4), classifier, rows),
+    "LogisticNormal tokens": (LogisticNormal(rank=1), Tagger, tokens),
     "ProxyDirichlet images": (ProxyDirichlet(), lambda k=3: ConvNet((1, 8, 8), k, (4,), 8), images),
     "ProxyDirichlet tokens": (ProxyDirichlet(), Tagger, tokens),
     "ProxyDirichlet two inputs": (
@@ -107,7 +120,7 @@ def trained(case):
     inputs, family = inputs_of(), getattr(method, "family", "categorical")
     members = [make(4) if family == "gaussian" else make() for _ in range(3)]
     labels = None if family == "gaussian" else ["ant", "bee", "cat"]
-    model = make(method.outputs(2)) if family == "gaussian" else make()
+    model = make(method.outputs(2 if family == "gaussian" else 3))
     ensemble = Ensemble(members, labels=labels, family=family)
     return distill(ensemble, model, Batches(inputs, batch_size=10), method, SHORT), inputs
 

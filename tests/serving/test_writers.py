@@ -1,11 +1,14 @@
 """Translators taken away: Hugging Face folders and graphs of steps."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from solera import EnD, Hydra, Pairs, ProxyDirichlet, Student, translate
+from solera.cli.export import export
 from solera.data import train_bpe
 from solera.nn import MLP, Translator, grow
 from solera.serving import Steps, export_huggingface, export_steps
@@ -40,7 +43,9 @@ def test_generate_decodes_by_the_mean(student, tmp_path):
 
 @torch.no_grad()
 def test_graphs_of_steps_write_the_same_with_the_same_uncertainty(student, tmp_path):
-    steps = Steps(export_steps(student, tmp_path))
+    student.save(tmp_path / "student")
+    export(tmp_path / "student", tmp_path / "graphs")
+    steps = Steps(tmp_path / "graphs")
     inputs = Pairs(TEXT, TEXT, student.tokenizer).take([0, 2]).inputs
     state, own = steps.begin(inputs), student.model.begin(inputs)
     for tokens in (torch.tensor([1, 1]), torch.tensor([30, 40]), torch.tensor([7, 9])):
@@ -56,6 +61,9 @@ def test_graphs_of_steps_write_the_same_with_the_same_uncertainty(student, tmp_p
 
 
 def test_what_cannot_be_taken_away_so_says_why(student, tmp_path):
+    student.save(tmp_path / "student")
+    with pytest.raises(ValueError, match=r"name a folder, not student\.onnx"):
+        export(tmp_path / "student", Path("student.onnx"))
     other = Student(MLP(2, 3), EnD())
     with pytest.raises(ValueError, match="made of a Translator"):
         export_steps(other, tmp_path)

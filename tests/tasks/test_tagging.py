@@ -90,6 +90,14 @@ def test_decoding_is_the_likeliest_valid_sequence_and_confidence_the_exact_spans
         assert int(found["entity"][row].sum()) == len(packed.listed(tags))
 
 
+def test_a_tag_that_cannot_be_costs_no_other_entity_its_confidence():
+    """I-LOC with certainty at the start is no entity's first tag; what comes after it is as sure as before."""
+    sure = torch.eye(5)[torch.tensor([[2, 0, 1, 2, 0, 3]])]
+    found = entity_columns(sure, {}, torch.ones(1, 6, dtype=torch.bool), BIO, None)
+    assert found["predicted"].tolist() == [[0, 0, 1, 2, 0, 3]]
+    assert found["entity_confidence"].tolist() == [[0, 0, 1, 0, 0, 1]]
+
+
 def test_a_wrong_type_or_an_end_too_early_is_a_wrong_entity():
     gold = torch.tensor([[1, 2, 0, 3]])
     for row, right in (([1, 2, 0, 3], 2), ([1, 0, 0, 3], 1), ([3, 4, 0, 3], 1), ([1, 2, 2, 3], 1), ([0, 0, 0, 0], 0)):

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from solera import Ensemble
 from solera.data.sequences import Sequences
@@ -85,6 +86,18 @@ def test_a_lost_word_is_named_and_nothing_is_shifted():
     slow = type("Slow", (), {"is_fast": False, "model_max_length": 10})()
     with pytest.raises(ValueError, match="Slow does not say which piece belongs to which word: pass a fast tokenizer"):
         word_pieces([["Paris"]], slow)
+
+
+def test_positions_that_start_after_padding_leave_room_for_fewer_pieces():
+    """RoBERTa has 16 positions here, the first of them at padding_idx + 1 = 4."""
+    config = transformers.RobertaConfig(
+        vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, pad_token_id=3,
+        max_position_embeddings=16, num_labels=5,
+    )  # fmt: skip
+    roberta = transformers.RobertaForTokenClassification(config).eval()
+    assert Taggers([(roberta, tokenizer())], [["Paris"] * 10]).members == 1
+    with pytest.raises(ValueError, match=r"sentence 0 \(11 words\) makes 13 pieces, the model takes 12"):
+        Taggers([(roberta, tokenizer())], [["Paris"] * 11])
 
 
 def test_emoji_and_combining_characters_keep_their_place():

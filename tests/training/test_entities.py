@@ -76,11 +76,20 @@ def test_a_crf_is_sure_by_its_own_constrained_sum(words):
     assert [e.confidence for e in reading.entities] != pytest.approx(product, rel=1e-3)
 
 
+def test_many_entities_are_asked_of_a_crf_together(words, monkeypatch):
+    made = student(words, EnD(), crf=True)
+    text = " ".join([TEXT, "and", TEXT, *["x"] * 80, TEXT])
+    together = made.entities(text)
+    assert len(together) > 3
+    monkeypatch.setattr("solera.training.entities.TOGETHER", 1)
+    assert [e.confidence for e in made.entities(text)] == pytest.approx([e.confidence for e in together], rel=1e-5)
+
+
 def test_a_long_document_is_read_in_windows_and_nothing_is_lost_or_shifted(words):
     made = student(words)
-    tokens = [f"{'ABCdefg'[n % 7]}{n % 13}" for n in range(50_000)]
+    tokens = [f"{'ABCdefg'[n % 7]}{n % 13}" for n in range(12_000)]
     reading = made.read(tokens)
-    assert len(reading.tags) == 50_000
+    assert len(reading.tags) == 12_000
     whole = made.predict(words([tokens[:6000]])[0][None])
     first = decoded(whole.mean[:, :5000], torch.ones(1, 5000, dtype=torch.bool), TAGS)[0]
     assert reading.tags[:4990] == [TAGS.names[k] for k in first[:4990]]

@@ -106,6 +106,18 @@ def test_over_beams_weighs_the_list_by_its_probabilities(ensemble, pairs):
     torch.testing.assert_close(single.total, translate(ensemble, some, 1, longest=8).total)
 
 
+def test_over_samples_is_an_expectation_under_the_models_own_distribution(members, pairs, tmp_path):
+    """Of one token, E[−ln p(y)] = H[p]: a mean weighted again by p would be lower."""
+    some = pairs.of(torch.arange(3))
+    drawn = translate(members[0], some, 1, over="samples", samples=400, longest=1)
+    torch.testing.assert_close(drawn.score_total, drawn.total, rtol=0.15, atol=0.02)
+    again = translate(members[0], some, 1, over="samples", samples=400, longest=1, folder=tmp_path)
+    other = translate(members[0], some, 1, over="samples", samples=400, longest=1, seed=1)
+    assert torch.equal(drawn.score_total, again.score_total)
+    assert not torch.equal(drawn.score_total, other.score_total)
+    assert drawn.target_text == translate(members[0], some, 1, longest=1).target_text
+
+
 def test_logarithms_can_be_averaged_instead(ensemble, pairs):
     some = pairs.of(torch.arange(4))
     asked = [stepwise(member) for member in ensemble.models]
@@ -259,6 +271,8 @@ def test_what_cannot_translate_says_so(pairs, members):
         translate(members[0], ["wort " * 10_000], tokenizer=pairs.tokenizer)
     with pytest.raises(ValueError, match="beams must be at least 1"):
         translate(members[0], pairs, 0)
+    with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
+        translate(members[0], pairs, over="samples", samples=0)
 
 
 def test_what_was_written_is_read_by_others(members, pairs, tmp_path):

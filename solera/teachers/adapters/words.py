@@ -1,5 +1,6 @@
 """Taggers that read words, whatever they make of them inside: each answers for the sentences it was given."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -31,15 +32,22 @@ class WordTagger(ABC):
         """What it says of the sentences with these numbers."""
 
 
+def _longest(model: nn.Module) -> float:
+    """How many pieces a transformer can read."""
+    limit = getattr(model.config, "max_position_embeddings", None)
+    for name, part in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(part, nn.Embedding) and part.padding_idx is not None:
+            return part.num_embeddings - part.padding_idx - 1  # RoBERTa's positions start after that of padding
+    return math.inf if limit is None else limit
+
+
 class TransformerTagger(WordTagger):
     """A Hugging Face token classifier with its own tokenizer."""
 
     def __init__(self, model: nn.Module, tokenizer: Any, sentences: Words) -> None:
         self.network = TokenClassifier(model).eval()
         self.classes = self.network.classes
-        limit = getattr(model.config, "max_position_embeddings", None)
-        most = min(n for n in (limit, tokenizer.model_max_length) if n is not None)
-        self.pieces = word_pieces(sentences, tokenizer, most)
+        self.pieces = word_pieces(sentences, tokenizer, min(_longest(model), tokenizer.model_max_length))
         self.padding = {"input_ids": tokenizer.pad_token_id or 0}
 
     @property

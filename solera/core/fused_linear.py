@@ -1,0 +1,137 @@
+"""A linear layer and a loss of its logits as one computation that never holds all logits.
+
+Rows go through in chunks: their logits are made, turned into loss and gradient by a kernel (see `core/fused.py`), and
+thrown away; the gradients of hidden units, weight and bias add up. As in Liger-Kernel's fused linear cross-entropy,
+here for any kernel and on any device.
+
+The weight's gradient is Σ_i u_i·g_iᵀh_i, and u, what the caller does with the loss of each row, is known only on the
+way back. So the caller forecasts it: `importance` is u up to one factor. Where the forecast was wrong, logits are made
+once more on the way back: slower, the same numbers.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from solera.core.fused import Kernel, at_least_single, consider_compiling, constant_like, run_kernel
+
+# logits at a time: enough rows for a fast product with the weight, few enough that they are little beside the weight
+_CHUNK = {"cpu": 6 << 20, "cuda": 1 << 26}
+
+
+class _Sums(NamedTuple):
+    loss: Tensor
+    hidden: Tensor | None  # the gradient of each row's loss, for an upstream gradient of 1
+    weight: Tensor | None  # the gradients for an upstream gradient of `importance`
+    bias: Tensor | None
+
+
+def _parts(rows: int, classes: int, device: str) -> list[slice]:
+    """Equal chunks but for the last: a compiled kernel need not learn a new size."""
+    most = max(1, _CHUNK.get(device, _CHUNK["cuda"]) // max(1, classes))
+    step = -(-rows // max(1, -(-rows // most)))
+    return [slice(start, start + step) for start in range(0, rows, max(1, step))]
+
+
+def _go_through(
+    kernel: Kernel,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    importance: Tensor,
+    columns: tuple[Tensor, ...],
+    wanted: tuple[bool, bool, bool],
+) -> _Sums:
+    """Losses, and those gradients (of hidden, weight, bias) that are wanted."""
+    sums = _Sums(
+        hidden.new_empty(len(hidden)),
+        torch.empty_like(hidden) if wanted[0] else None,
+        torch.zeros_like(weight) if wanted[1] else None,
+        torch.zeros_like(bias) if wanted[2] and bias is not None else None,
+    )
+    for part in _parts(len(hidden), len(weight), hidden.device.type):
+        h, u = hidden[part], importance[part]
+        logits = torch.nn.functional.linear(h, weight, bias)
+        rows = (logits, *(column[part] for column in columns))
+        sums.loss[part], gradient = run_kernel(kernel, *rows, overwrite=True)
+        if sums.hidden is not None:
+            torch.mm(gradient, weight, out=sums.hidden[part])
+        if sums.weight is not None:
+            sums.weight.addmm_(gradient.t(), u.unsqueeze(-1) * h)  # rows of h are shorter than rows of the gradient
+        if sums.bias is not None:
+            sums.bias.addmv_(gradient.t(), u)
+        del logits, rows, gradient  # before the next chunk takes memory of its own
+    return sums
+
+
+def _factor(upstream: Tensor, importance: Tensor) -> float | None:
+    """c where upstream = c·importance, to rounding; None where it is not."""
+    found = (upstream @ importance / (importance @ importance)).item()
+    if found == 0 or found != found:
+        return None
+    difference = (upstream - found * importance).abs()
+    allowed = 8 * torch.finfo(upstream.dtype).eps * abs(found) * importance.abs()
+    return found if bool((difference <= allowed).all()) else None
+
+
+class _FusedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kernel: Kernel,
+        learning: bool,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        importance: Tensor,
+        *columns: Tensor,
+    ) -> Tensor:
+        consider_compiling(len(hidden) * len(weight), hidden.device)
+        wanted = tuple(learning and needed for needed in ctx.needs_input_grad[2:5])
+        sums = _go_through(kernel, hidden, weight, bias, importance, columns, wanted)  # type: ignore[arg-type]
+        ctx.kernel, ctx.wanted, ctx.columns = kernel, wanted, len(columns)
+        if learning:
+            ctx.save_for_backward(hidden, weight, bias, importance, *sums[1:], *columns)
+        return sums.loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  (the decorator hides its signature)
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        (upstream,) = grad_outputs
+        hidden, weight, bias, importance, of_hidden, of_weight, of_bias, *columns = ctx.saved_tensors
+        if of_hidden is not None:
+            of_hidden = upstream.unsqueeze(-1) * of_hidden
+        if of_weight is not None or of_bias is not None:
+            factor = _factor(upstream, importance)
+            if factor is None:
+                wanted = (False, *ctx.wanted[1:])
+                sums = _go_through(ctx.kernel, hidden, weight, bias, upstream, tuple(columns), wanted)
+                of_weight, of_bias = sums.weight, sums.bias
+            elif factor != 1:
+                of_weight, of_bias = (None if sum_ is None else factor * sum_ for sum_ in (of_weight, of_bias))
+        return None, None, of_hidden, of_weight, of_bias, None, *(None for _ in range(ctx.columns))
+
+
+def fused_linear(
+    kernel: Kernel,
+    hidden: Float[Tensor, "*batch H"],
+    weight: Float[Tensor, "K H"],
+    bias: Float[Tensor, " K"] | None,
+    *columns: Tensor,
+    importance: Float[Tensor, "*batch"] | None = None,
+) -> Float[Tensor, "*batch"]:
+    """`fused(kernel, linear(hidden, weight, bias), *columns)`, whose logits are never all there.
+
+    `importance` is what each row's loss will be multiplied by, up to one factor for all rows; None: all count alike.
+    """
+    batch = hidden.shape[:-1]
+    rows = at_least_single(hidden).reshape(-1, hidden.shape[-1])
+    layer = [None if part is None else part.to(rows.dtype) for part in (weight, bias)]
+    counts = rows.new_ones(len(rows)) if importance is None else importance.detach().to(rows.dtype).reshape(-1)
+    flat = (c.reshape(-1, *c.shape[len(batch) :]) for c in constant_like(rows, columns))
+    return _FusedLinear.apply(kernel, torch.is_grad_enabled(), rows, *layer, counts, *flat).reshape(batch)

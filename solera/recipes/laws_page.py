@@ -1,0 +1,129 @@
+"""The page of the recipe `laws`: a table for each set, paired differences from EnD², what held, and one picture."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from solera.distributions import Dirichlet, DirichletMixture, LogisticNormal
+from solera.metrics.student_t import student_t_quantile
+from solera.recipes.base import Workspace
+from solera.recipes.page import judged, pyplot, save_figure, spread, table
+
+if TYPE_CHECKING:
+    from solera.recipes.laws import Laws
+
+Found = dict[str, dict[str, list[dict[str, float]]]]  # set -> model -> one row of metrics per repeat
+
+DIGITS = {"log-likelihood": 2, "accuracy": 1, "NLL": 3, "knowledge kept": 2, "ρ knowledge": 2, "OOD AUROC": 1}
+PER_CENT = ("accuracy", "OOD AUROC")
+BETTER = {"log-likelihood": 1, "accuracy": 1, "NLL": -1, "OOD AUROC": 1}  # the sign of what is better
+
+
+def paired(found: dict[str, list[dict[str, float]]], model: str, other: str, metric: str) -> tuple[float, float, float]:
+    """How much better a model is than another in the same repeats: the 95 % interval's low end, mean and high end."""
+    pairs = zip(found[model], found[other], strict=True)
+    gaps = np.array([BETTER[metric] * (one[metric] - two[metric]) for one, two in pairs])
+    error = gaps.std(ddof=1) / len(gaps) ** 0.5
+    wide = float(student_t_quantile(0.975, [0.0], [1.0], [len(gaps) - 1.0])[0]) * error
+    return float(gaps.mean() - wide), float(gaps.mean()), float(gaps.mean() + wide)
+
+
+def cell(rows: list[dict[str, float]], metric: str) -> str:
+    """A metric over the repeats; a dash where a model has none."""
+    values = [row[metric] for row in rows if metric in row]
+    return spread(values, DIGITS[metric], 100 if metric in PER_CENT else 1) if values else "–"
+
+
+def claims(found: Found) -> list[str]:
+    """Whether each richer law beats EnD²'s Dirichlet on each set, surely or by the mean."""
+    lines = []
+    for name, models in found.items():
+        plain, *richer = (model for model in models if model != "ensemble")
+        for law in richer:
+            for metric, what in (("log-likelihood", "makes the members likelier, in nats"), ("NLL", "has a lower NLL")):
+                ends = [value / 100 for value in paired(models, law, plain, metric)]  # `judged` speaks in hundredths
+                lines.append(judged(f"{name}: the {law} {what} than EnD²'s Dirichlet", *ends))
+            claim = f"{name}: the {law} loses at most half a point of EnD²'s accuracy, in points"
+            lines.append(judged(claim, *paired(models, law, plain, "accuracy"), least=-0.005))
+            claim = f"{name}: the {law} tells unfamiliar inputs better by knowledge, in points of AUROC"
+            lines.append(judged(claim, *paired(models, law, plain, "OOD AUROC")))
+    return lines
+
+
+def samples(law: Any, random: torch.Generator, count: int = 4000) -> list[float]:
+    """p(class 0) of samples of a law at one input."""
+    numbers = np.random.default_rng(int(torch.randint(2**31, (1,), generator=random)))
+    if isinstance(law, LogisticNormal):
+        location, deviation, factors = (t[0].double().numpy() for t in (law.location, law.deviation, law.factors))
+        noise = numbers.standard_normal((count, len(factors) + len(location)))
+        z = location + noise[:, : len(factors)] @ factors + noise[:, len(factors) :] * deviation
+        return torch.tensor(z).softmax(-1)[:, 0].tolist()
+    if isinstance(law, DirichletMixture):
+        weights = law.weights[0].double().numpy()
+        counts = numbers.multinomial(count, weights / weights.sum())
+        concentrations = law.components.concentration[0].double().numpy()
+        parts = [numbers.dirichlet(a, n) for a, n in zip(concentrations, counts, strict=True)]
+        return np.concatenate(parts)[:, 0].tolist()
+    assert isinstance(law, Dirichlet)
+    return numbers.dirichlet(law.concentration[0].double().numpy(), count)[:, 0].tolist()
+
+
+def draw(said: dict[str, list[float]], work: Workspace) -> None:
+    """What every law says of the disputed cloud's middle, above the members themselves."""
+    plt = pyplot()
+    figure, panel = plt.subplots(figsize=(8, 4), layout="constrained")
+    for name, values in said.items():
+        if name == "members":
+            panel.plot(values, [-0.25] * len(values), "k|", markersize=14, label="members")
+        else:
+            panel.hist(values, bins=40, range=(0, 1), density=True, histtype="step", linewidth=1.6, label=name)
+    panel.set(xlabel="probability of class 0", ylabel="density", title="Two annotators, one input: what each law says")
+    panel.legend(frameon=False)
+    save_figure(figure, work.folder / "laws.png")
+    plt.close(figure)
+
+
+def page(recipe: "Laws", found: Found, made: str) -> str:
+    """All of it."""
+    tables = {
+        name: table(["law", *DIGITS], [[model, *(cell(rows, m) for m in DIGITS)] for model, rows in models.items()])
+        for name, models in found.items()
+    }
+    return PAGE.format(recipe=recipe, claims="\n".join(claims(found)), made=made, **tables)
+
+
+PAGE = """# When is a Dirichlet not enough?
+
+A student of EnD² answers with one Dirichlet, which has one mode. Where the members of an ensemble are of two kinds, a
+mixture of Dirichlets or a logistic-normal may say better what they say. Asked: does it, and does anything else get
+better with it?
+
+Log-likelihood: of the members' predictions (smoothed by 1e-4, as in training) on test inputs under each student's
+law, in nats for each member; higher is better. Knowledge kept: the student's mean knowledge divided by the
+ensemble's. ρ knowledge: rank correlation with the ensemble's. OOD AUROC: unfamiliar inputs told by knowledge.
+Accuracy and AUROC in per cent. Mean and standard deviation over {recipe.repeats} repeats.
+
+**Annotators** (made up): three clouds in the plane, and a fourth in the middle that one annotator calls class 0 and
+the other class 1. {recipe.members} networks learn from each. Unfamiliar: inputs far from all clouds.
+
+{annotators}
+
+**Satellite** (real): {recipe.members} random forests and {recipe.members} networks, five kinds of ground. Unfamiliar:
+the sixth kind, cotton crop.
+
+{satellite}
+
+![What each law says of one disputed input](laws.png)
+
+What held, by paired 95 % intervals over the repeats (Student's t):
+
+{claims}
+
+How: students are MLPs (64, 64) of {recipe.epochs} epochs, the same for every law (AdamW, rate 0.003, weight decay
+0.001, batches of 128), distilled on the training inputs alone. No setting was tuned. Every repeat has its own data
+(made up) or its own split (satellite), members and students; the students of a repeat share their seeds. The size of
+their uncertainty is fitted on held-out inputs; the log-likelihood is that of the law as it was trained.
+
+{made}
+"""

@@ -1,0 +1,114 @@
+"""Many classes: which image is of which class and side, the verdicts, and a tiny run, stopped and gone on with."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from solera.recipes import find, many_classes, names
+from solera.recipes.base import Workspace, settings_of
+from solera.recipes.data import grey, load_npz
+from solera.recipes.many_classes import METHODS, PUBLISHED, ManyClasses, load
+from solera.recipes.many_classes_page import claims
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not beside the project")
+TINY = {"classes": (6, 10), "members": 2, "epochs": 1, "steps": 1, "resamples": 10}
+
+
+@pytest.mark.data
+@needs_data
+@pytest.mark.parametrize(("classes", "others"), [(60, True), (242, True), (968, False)])
+def test_every_class_has_its_images_and_no_drawing_is_on_both_sides(classes, others):
+    found = load(DATA, classes)
+    for (images, labels), each in ((found.train, 16), (found.test, 4)):
+        assert images.shape == (each * classes, 1, 28, 28)
+        assert (labels.bincount(minlength=classes) == each).all()
+    assert (found.other is not None) == others
+    upright = {
+        side: images[labels % 4 == 0].flatten(1)
+        for side, (images, labels) in (("train", found.train), ("test", found.test))
+    }
+    assert torch.cdist(upright["test"][:100], upright["train"]).min() > 0
+
+
+@pytest.mark.data
+@needs_data
+def test_a_class_is_a_character_and_a_rotation():
+    arrays, (images, labels) = load_npz(str(DATA), "images/omniglot_28x28.npz"), load(DATA, 12).train
+    first = grey(arrays["x"][arrays["character"] == 2][:16])
+    for turn in range(4):
+        torch.testing.assert_close(images[labels == 8 + turn], first.rot90(turn, (-2, -1)))
+
+
+@pytest.mark.data
+@needs_data
+def test_more_classes_than_there_are():
+    with pytest.raises(ValueError, match="242 characters in 4 rotations are 968 classes, not 1000"):
+        load(DATA, 1000)
+
+
+def made_up(**gaps):
+    pairs = ["ensemble − single", "Proxy − EnD", "Proxy − single", "Proxy − ensemble", "EnD² − EnD"]
+    pairs += [f"Proxy − {PUBLISHED}"]
+    return {"60": {"gaps": {pair: {k: [v - 0.01, v, v + 0.02] for k, v in gaps.items()} for pair in pairs}}}
+
+
+def test_claims_follow_the_sign_of_what_is_better():
+    better = claims(made_up(accuracy=0.1, NLL=-0.1, **{"OOD Fashion knowledge": 0.1}))
+    assert [line.split("**")[1] for line in better] == ["Held"] * 5 + ["Not held"]
+    worse = claims(made_up(accuracy=-0.1, NLL=0.1, **{"OOD Fashion knowledge": -0.1}))
+    assert [line.split("**")[1] for line in worse] == ["Not held"] * 5 + ["Held"]
+    assert "(10.00, 8.00 to 11.00)" in worse[-1], "the ends of an interval change places with its sign"
+
+
+@pytest.mark.data
+@needs_data
+def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):
+    monkeypatch.setattr(many_classes, "UNFAMILIAR", 50)
+    recipe = ManyClasses(data=str(DATA), **TINY)
+    real = ManyClasses._one
+
+    def stops_at_the_second(self, classes, work):
+        if classes == 10:
+            raise KeyboardInterrupt
+        return real(self, classes, work)
+
+    monkeypatch.setattr(ManyClasses, "_one", stops_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        recipe.run(Workspace(tmp_path, settings_of(recipe)))
+    finished = (tmp_path / "6.json").read_bytes()
+    monkeypatch.setattr(ManyClasses, "_one", real)
+    page = recipe.run(Workspace(tmp_path, settings_of(recipe)))
+    assert (tmp_path / "6.json").read_bytes() == finished
+    rows = json.loads((tmp_path / "10.json").read_text())["rows"]
+    assert {"single", "ensemble", *METHODS, PUBLISHED} <= set(rows)
+    assert rows["Proxy"]["accuracy"] == rows[PUBLISHED]["accuracy"]
+    assert rows["Proxy"]["NLL"] != rows[PUBLISHED]["NLL"]
+    assert (tmp_path / "many-classes.png").read_bytes().startswith(b"\x89PNG")
+    assert "solera run many-classes classes=6,10 members=2 epochs=1 steps=1 resamples=10 --data ../shared/data" in page
+
+
+def test_missing_data_is_named_before_any_work(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no nowhere/images/omniglot_28x28.npz: pass .* --data"):
+        ManyClasses(data="nowhere").run(Workspace(tmp_path, {}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"members": 0}, "members must be positive"),
+        ({"classes": (1,)}, "classes must be numbers of at least 2"),
+        ({"judged_on": "train"}, "judged_on must be 'test' or 'validation'"),
+    ],
+)
+def test_bad_settings_are_refused_before_any_work(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ManyClasses(**settings)
+
+
+def test_the_command_line_finds_it():
+    assert find("many-classes") is ManyClasses
+    assert "many-classes" in names()
+    assert "many-classes-page" not in names()
