@@ -52,7 +52,13 @@ def cumulative_counts(score: NDArray, positive: NDArray[np.bool_]) -> tuple[NDAr
 
 
 def average_over_ties(score: NDArray, value: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both columns in rising order of score, each value replaced by the mean of the values tied with it."""
+    """Both columns in rising order of score, each value replaced by the mean of the values tied with it.
+
+    Of truth values only the counts at each score matter: scores are sorted, not positions.
+    """
+    if value.dtype == np.bool_:
+        seen, found = (np.diff(walked)[::-1] for walked in cumulative_counts(score, value))
+        return np.sort(score).astype(np.float64), np.repeat(found / seen, seen)
     order = np.argsort(score)
     ordered = score[order].astype(np.float64)
     starts = _block_starts(ordered)
