@@ -243,14 +243,15 @@ def _locked(lock: Path, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def in_turn(folder: Path, reading: bool = False) -> Iterator[None]:
+def in_turn(folder: Path, reading: bool = False, wait: bool = True) -> Iterator[None]:
     """One writer after the other, threads and processes: whoever comes while another writes waits.
 
-    Readers wait for writers only. It holds the folder itself, so no file of a lock is left behind.
+    Readers wait for writers only; without `wait` it is a BlockingIOError that somebody else is there. It holds the
+    folder itself, so no file of a lock is left behind.
     """
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(number, fcntl.LOCK_SH if reading else fcntl.LOCK_EX)
+        fcntl.flock(number, (fcntl.LOCK_SH if reading else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(number)

@@ -34,6 +34,16 @@ def _beside(path: Path, checksum: str) -> Path:
     return path.with_name(f".{path.name}.{checksum[:16]}{NEXT}")
 
 
+def _places(folder: Path, files: Iterable[str]) -> set[Path]:
+    """The folder, and those in it that hold some of its files."""
+    return {folder, *(inside(folder, name).parent for name in files)}
+
+
+def _waiting(folder: Path, files: Iterable[str]) -> list[Path]:
+    """All files that wait for their names, or were left waiting."""
+    return [path for place in _places(folder, files) for path in place.glob(f".*{NEXT}")]
+
+
 def _settle(folder: Path, files: Mapping[str, str]) -> None:
     """Gives waiting files that count their names, and removes those that a kill left behind. Only in turn."""
     with suppress(OSError):  # a read-only disk: readers find the files under either name
@@ -42,9 +52,9 @@ def _settle(folder: Path, files: Mapping[str, str]) -> None:
             if _beside(path, checksum).is_file():
                 _beside(path, checksum).replace(path)
                 sync_folder(path.parent)
-        for place in {folder, *(inside(folder, name).parent for name in files)}:
-            for left in place.glob(f".*{NEXT}"):
-                left.unlink()
+        for left in _waiting(folder, files):
+            left.unlink()
+        for place in _places(folder, files):
             remove_leftovers(place)
 
 
@@ -94,22 +104,23 @@ def read_version(
 
     `unchecked` files may have been edited since: they are left out.
     """
+    folder = manifest.parent
     try:
-        return _read(manifest, kind, version, set(unchecked))
+        found = _read(manifest, kind, version, set(unchecked))
     except DamagedFileError:
-        with in_turn(manifest.parent, reading=True):  # perhaps it was just being replaced
-            return _read(manifest, kind, version, set(unchecked))
+        with in_turn(folder, reading=True):  # perhaps it was just being replaced
+            found = _read(manifest, kind, version, set(unchecked))
+    if _waiting(folder, found[0].get("files", {})):
+        with suppress(OSError), in_turn(folder, wait=False):  # OSError: somebody writes there, or nobody may
+            _settle(folder, _files_of(manifest))
+    return found
 
 
 def _read(manifest: Path, kind: str, version: int, unchecked: set[str]) -> tuple[dict[str, Any], dict[str, bytearray]]:
     body, folder = read_manifest(manifest, kind, version), manifest.parent
     require_form(manifest, body, {"files?": {str: str}})
     sums = body.get("files", {})
-    found = {name: _part(inside(folder, name), sums[name]) for name in sums if name not in unchecked}
-    if any(folder.glob(f".*{NEXT}")):
-        with suppress(OSError), in_turn(folder):
-            _settle(folder, _files_of(manifest))
-    return body, found
+    return body, {name: _part(inside(folder, name), sums[name]) for name in sums if name not in unchecked}
 
 
 def _part(path: Path, checksum: str) -> bytearray:
@@ -123,10 +134,12 @@ def _part(path: Path, checksum: str) -> bytearray:
         return read_checked(waiting, checksum)
 
 
-def require_own(manifest: Path, kind: str, names: Iterable[str]) -> None:
-    """Refuses to write over files of others: those under a name of ours that no manifest of ours vouches for."""
-    folder = manifest.parent
-    ours: set[str] = set()
+def require_own(manifest: Path, kind: str, names: Iterable[str], known: Iterable[str] = ()) -> None:
+    """Refuses to write over files of others: those under a name of ours that no manifest of ours vouches for.
+
+    `known` are ours without a manifest.
+    """
+    folder, ours = manifest.parent, set(known)
     if manifest.exists():
         try:
             own = read_json(manifest).get("kind") == kind

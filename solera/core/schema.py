@@ -21,9 +21,8 @@ def _told(form: Form) -> str:
         return f"a list of {_told(form[0])}"
     if isinstance(form, dict):
         return "an object"
-    return {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}.get(
-        form, form.__name__
-    )
+    names: dict[Any, str] = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
+    return names.get(form, "something else")
 
 
 def _fits(value: Any, form: type) -> bool:

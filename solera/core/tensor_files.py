@@ -51,7 +51,7 @@ def _parts(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], list[memoryvi
             "data_offsets": [place, place + size],
         }
         if size:
-            parts.append(memoryview(plain.view(torch.uint8).numpy()))
+            parts.append(plain.view(torch.uint8).numpy().data)
         place += size
     return entries, parts
 
@@ -162,7 +162,7 @@ def map_tensors(path: Path, checksum: str | None = None) -> dict[str, np.ndarray
         raise DamagedFileError(f"{path} is damaged or cut short: it has no header of a safetensors file")
     whole = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)  # the memmap subclass halves small reads
     if checksum is not None:
-        require_digest(path, hashlib.sha256(memoryview(whole)).hexdigest(), checksum)
+        require_digest(path, hashlib.sha256(whole.data).hexdigest(), checksum)
     header, _, start = _opened(path, whole)
     if strange := [name for name, entry in header.items() if entry["dtype"] not in _NUMPY]:
         raise DamagedFileError(f"{path}: tensor {strange[0]!r} is of a kind that NumPy does not have")

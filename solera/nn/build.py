@@ -1,7 +1,7 @@
 """Networks from what a saved student says of them: only Solera's own, and no larger than the weights beside them."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ NAMES = (
     *("EncoderDecoder", "WideResNet"),
 )
 MOST_LAYERS = 10_000  # of a network that a file describes
+SPARE = 1000  # tensors that a network may make while it is built, beyond four for each that is stored
 MOST_BUFFERS = 1 << 26  # bytes of what a network computes for itself and does not store, such as positions
 
 
@@ -32,22 +33,28 @@ def build(entry: Mapping[str, Any]) -> nn.Module:
 
 
 @contextmanager
-def _few_layers() -> Iterator[None]:
-    """No network of more than so many layers is made in this thread."""
-    mine, count = threading.get_ident(), 0
+def _bounded(tensors: int) -> Iterator[None]:
+    """No network of many more layers or parameters than belong to so many tensors is made in this thread."""
+    mine, left = threading.get_ident(), {"layers": MOST_LAYERS, "parameters": 4 * tensors + SPARE}
 
-    def added(*_: Any) -> None:
-        nonlocal count
-        if threading.get_ident() == mine:
-            count += 1
-            if count > MOST_LAYERS:
-                raise ValueError(f"it has more than {MOST_LAYERS:,} layers")
+    def counting(what: str) -> Callable[..., None]:
+        def added(*_: Any) -> None:
+            if threading.get_ident() == mine:
+                left[what] -= 1
+                if left[what] < 0:
+                    raise ValueError(f"it has more {what} than belong to {tensors:,} tensors of weights")
 
-    handle = torch_module.register_module_module_registration_hook(added)
+        return added
+
+    handles = [
+        torch_module.register_module_module_registration_hook(counting("layers")),
+        torch_module.register_module_parameter_registration_hook(counting("parameters")),
+    ]
     try:
         yield
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 def network_of(path: Path, entry: Mapping[str, Any], weights: Mapping[str, Tensor]) -> nn.Module:
@@ -58,7 +65,7 @@ def network_of(path: Path, entry: Mapping[str, Any], weights: Mapping[str, Tenso
     if entry["name"] not in NAMES:
         raise ValueError(f"{path.parent} uses the network {entry['name']}, which this Solera does not have: upgrade it")
     require_form(path, entry["settings"], {"network?": {"name": str, "settings": dict}}, "network.settings")
-    with reading(path, "network"), _few_layers():
+    with reading(path, "network"), _bounded(len(weights)):
         with torch.device("meta"):
             sketch = build(entry)
         wanted = {name: tuple(tensor.shape) for name, tensor in sketch.state_dict().items()}

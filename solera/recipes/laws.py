@@ -131,7 +131,8 @@ class Laws(Recipe):
         auxiliary, far = (8 * torch.randn(count, 2, generator=random) for count in (self.rows // 2, self.rows))
         far = far[far.norm(dim=1) > 6]
         ensemble = Ensemble([model for kind in kinds for model in kind.models])
-        return Problem(*((x[part], either[part]) for part in parts), auxiliary, far, ensemble, 3)
+        train, held, test = ((x[part], either[part]) for part in parts)
+        return Problem(train, held, test, auxiliary, far, ensemble, 3)
 
     def _satellite(self, seed: int) -> Problem:
         """Forests and networks on five kinds of ground; the sixth, cotton crop, is what nobody has seen."""

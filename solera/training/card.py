@@ -243,8 +243,10 @@ def read_student_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytearra
 
 
 def require_own_folder(folder: Path, files: Iterable[str] = (WEIGHTS, CARD)) -> None:
-    """Refuses to write over somebody else's files; an earlier student may be replaced."""
-    require_own(folder / CONFIG, KIND, files)
+    """Refuses to write over somebody else's files; an earlier student, or what is left of one, may be replaced."""
+    card = folder / CARD
+    left = not (folder / CONFIG).exists() and card.is_file() and card.read_bytes().startswith(_TOP.encode())
+    require_own(folder / CONFIG, KIND, files, (CARD, WEIGHTS) if left else ())
 
 
 def record(folder: str | Path, metrics: Mapping[str, float], thresholds: Mapping[str, float]) -> None:

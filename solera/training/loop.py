@@ -88,7 +88,7 @@ def _train(
     groups: Iterable[dict[str, Any]] | None,
     admit: Admit | None,
     prepare: Prepare | None,
-    validation: Iterable[Batch] | None,
+    validation: ManyBatches | None,
     watch: Watch | None,
     ask: Ask,
     folder: Path | None,

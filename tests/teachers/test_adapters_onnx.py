@@ -100,7 +100,7 @@ def test_files_that_will_not_do_are_refused(tmp_path, exported):
     with pytest.raises(FileNotFoundError, match=r"nowhere.onnx is not there"):
         Ensemble([tmp_path / "nowhere.onnx"])
     (tmp_path / "broken.onnx").write_bytes(b"not a graph")
-    with pytest.raises(ValueError, match=r"onnxruntime cannot open .*broken.onnx"):
+    with pytest.raises(ValueError, match=r"broken.onnx is no ONNX model, or a damaged one"):
         Onnx(tmp_path / "broken.onnx")
     with pytest.raises(ValueError, match=r"needs the inputs \['features'\], got \['pixels'\]"):
         Ensemble([graph(tmp_path / "model.onnx")[0]]).predict({"pixels": torch.zeros(2, 4)})

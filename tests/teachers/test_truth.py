@@ -44,7 +44,7 @@ def test_double_indices_are_refused_before_anything_is_asked_or_written(tmp_path
 
 
 def test_a_stream_is_stopped_at_the_first_double_index(tmp_path):
-    stream = (Batch(X[k : k + 4], torch.arange(4) + k - (k == 36)) for k in range(0, 40, 4))
+    stream = (Batch(X[k : k + 4], torch.arange(4) + k - int(k == 36)) for k in range(0, 40, 4))
     with pytest.raises(MismatchError, match="example 35 comes twice"):
         capture(ensemble(), stream, tmp_path, shard_bytes=64)
     held = json.loads((tmp_path / "manifest.json").read_bytes())
