@@ -70,9 +70,10 @@ class LogisticNormal(SecondOrder):
     def members(self) -> Mixture:
         """What the fixed points say: μ + L·ξ + σ∘ε, equally weighted."""
         rank, classes = self.factors.shape[-2:]
-        points = torch.as_tensor(nodes(self.count, rank + classes)).to(self.location)
-        spread = points[:, :rank] @ self.factors + points[:, rank:] * self.deviation.unsqueeze(-2)
-        return Mixture(Categorical(self.location.unsqueeze(-2) + spread))
+        points = torch.tensor(nodes(self.count, rank + classes)).to(self.location)
+        together = (points[:, :rank].unsqueeze(-1) * self.factors.unsqueeze(-3)).sum(-2)
+        alone = points[:, rank:] * self.deviation.unsqueeze(-2)
+        return Mixture(Categorical(self.location.unsqueeze(-2) + together + alone))
 
     @property
     def mean(self) -> Float[Tensor, "*batch K"]:

@@ -113,14 +113,14 @@ class Contradicting(torch.nn.Module):
 def test_members_of_two_kinds_get_a_component_each(seed):
     """Two thirds say one thing, one third another. A Dirichlet cannot; the mixture does not collapse."""
     ensemble = Ensemble([Contradicting(m < 2) for m in range(6)])
-    x, training = torch.randn(256, 2), Training(epochs=25, lr=2e-2, seed=seed)
+    x, training = torch.randn(256, 2), Training(epochs=60, lr=2e-2, seed=seed)
     torch.manual_seed(seed)
     student = distill(ensemble, MLP(2, 8, (16,)), Batches(x, batch_size=64), DirichletMixture(), training)
     said = student.predict(x[:20])
     weights, order = said.weights.sort(-1)
     torch.testing.assert_close(weights[:, 0], torch.full((20,), 1 / 3), rtol=0, atol=0.1)
     small = said.components.mean.gather(1, order[:, :1, None].expand(-1, -1, 3)).squeeze(1)
-    assert (small.argmax(-1) == 0).all()
+    assert (small.argmax(-1) == 1).all()
     torch.manual_seed(seed)
     plain = distill(ensemble, MLP(2, 3, (16,)), Batches(x, batch_size=64), EnD2(), training).predict(x[:20])
     log_probs = ensemble.predict(x[:20]).members.log_probs
