@@ -96,6 +96,7 @@ def _carefully(members: Categorical, weights: Tensor | None) -> tuple[Tensor, ..
     return logits, average.mean, average.total, data, knowledge, rmi
 
 
+@torch.inference_mode(False)  # what is kept for later may be part of a loss then
 @torch.no_grad()
 def measure(members: Categorical, weights: Float[Tensor, "*batch M"] | None = None) -> Measures:
     """All measures of these members at once; members of weight 0 are not read. No gradient leads through them."""
