@@ -107,7 +107,9 @@ def compare(
 
 
 def _time(seconds: float | None) -> str:
-    return "" if seconds is None else f"{1e3 * seconds:.3g} ms"
+    if seconds is None:
+        return ""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def as_table(found: list[Ratio], recorded: Mapping[str, Ratio] | None = None) -> str:

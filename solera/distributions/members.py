@@ -83,7 +83,8 @@ def _measure(z: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
     odds = mean / mean.amax(-1, keepdim=True)
     log_odds, size = odds.log(), row_sum(odds)
     total = size.log() - row_sum(odds * log_odds) / size
-    return log_odds, mean, total, sum(data), knowledge.clamp(min=0), rmi.clamp(min=0), smallest
+    spoken = torch.stack(data).sum(0)
+    return log_odds, mean, total, spoken, knowledge.clamp(min=0), rmi.clamp(min=0), smallest
 
 
 def _carefully(members: Categorical, weights: Tensor | None) -> tuple[Tensor, ...]:

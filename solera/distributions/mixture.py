@@ -35,7 +35,7 @@ class Mixture(Targets, Generic[Members]):
     @cached_property
     def averaged(self) -> Members:
         """p̄ = Σ_m w_m p_m; of Gaussians, the one Gaussian with the mixture's mean and variance."""
-        if self._measures is None or self.members.logits.shape[-2] == 1:
+        if self._measures is None or self.members.logits.shape[-2] == 1:  # type: ignore[union-attr]
             return self.members.averaged(self.weights)
         return Categorical(self._measures.log_odds)  # type: ignore[return-value]
 

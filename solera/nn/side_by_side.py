@@ -10,7 +10,7 @@ from solera.nn.standardize import Standardize
 from solera.nn.units import Units
 
 LARGEST = 200_000  # parameters of a member: in larger ones the products outweigh the calls that are saved
-_PLAIN = (nn.Linear, nn.Flatten, Standardize, *(kind for kind in LAST_AXIS if kind is not Units))
+PLAIN = (nn.Linear, nn.Flatten, Standardize, *(kind for kind in LAST_AXIS if kind is not Units))
 
 
 def _hooked(module: nn.Module) -> bool:
@@ -20,7 +20,7 @@ def _hooked(module: nn.Module) -> bool:
 def _alike(layers: Sequence[nn.Module]) -> bool:
     """Whether one layer of each network can run as one: a known kind, the same settings, nothing attached."""
     first = layers[0]
-    if type(first) not in _PLAIN or any(_hooked(layer) or repr(layer) != repr(first) for layer in layers):
+    if type(first) not in PLAIN or any(_hooked(layer) or repr(layer) != repr(first) for layer in layers):
         return False
     if any(
         type(layer) is not type(first) or (layer.training and "Dropout" in type(layer).__name__) for layer in layers

@@ -21,12 +21,12 @@ class Limited(h11.Connection):
 
     def next_event(self) -> Any:
         event = super().next_event()
-        if type(event) is h11.Data:
+        if isinstance(event, h11.Data):
             self.pieces += 1
             self.size += len(event.data)
             if self.pieces > PIECES and self.size < LEAST * self.pieces:
                 raise h11.RemoteProtocolError(f"more than {PIECES} pieces of less than {LEAST} bytes")
-        elif type(event) is h11.Request:
+        elif isinstance(event, h11.Request):
             self.pieces = self.size = 0
         return event
 

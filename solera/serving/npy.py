@@ -6,6 +6,7 @@ import struct
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import IO
 
 import numpy as np
 
@@ -32,7 +33,7 @@ class Header:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def header_of(file: io.BufferedIOBase, name: str) -> Header:
+def header_of(file: IO[bytes], name: str) -> Header:
     """Read from the beginning of a file, checked."""
     try:
         version = np.lib.format.read_magic(file)

@@ -1,11 +1,12 @@
 """The one pass over members: against each measure by itself in float64, in chunks, and where numbers are too small."""
 
+import jaxtyping
 import pytest
 import torch
 
 import solera.core.rowwise as chunks
 from solera.distributions import Categorical, Mixture
-from solera.distributions.members import Measures, _carefully, measure
+from solera.distributions.members import Measures, _carefully, _measure, measure
 
 NAMES = ["mean", "total", "data", "knowledge", "rmi"]
 
@@ -54,3 +55,17 @@ def test_a_question_without_a_gradient_leaves_the_next_one_its_gradient():
     assert not before.requires_grad
     assert targets.rmi.requires_grad
     torch.testing.assert_close(targets.rmi, before)
+
+
+@pytest.mark.parametrize("members", [1, 3, 20])
+def test_the_form_for_the_compiler_is_one_graph_and_says_the_same(members):
+    """Traced by the compiler's front end and run without its back end, which needs a C++ compiler and half a minute."""
+    logits, weights = 3 * torch.randn(5, members, 7), torch.rand(5, members)
+    weights /= weights.sum(-1, keepdim=True)
+    jaxtyping.config.update("jaxtyping_disable", True)  # the compiler cannot see through the shape checks
+    try:
+        found = torch.compile(_measure, fullgraph=True, backend="eager")(logits, weights)
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+    for ours, wanted in zip(found, _measure(logits, weights), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-6)

@@ -8,6 +8,7 @@ from torch import nn
 
 from solera.nn import MLP, ConvNet
 from solera.nn.side_by_side import SideBySide
+from solera.nn.stacked import Stacked
 from solera.teachers import Ensemble
 
 
@@ -98,3 +99,21 @@ def test_images_are_asked_channels_last_with_the_same_answers():
     )
     torch.testing.assert_close(ensemble.predict(images).members.logits, one_by_one(ensemble.models, images))
     assert layouts[0]
+
+
+@pytest.mark.parametrize("settings", [{}, {"standardize": True}, {"targets": 1}], ids=str)
+def test_a_stack_gives_each_network_its_own_inputs_and_gradients(settings):
+    """Units are no pointwise layer: such a stack runs through vmap."""
+    members, inputs = [MLP(6, 3, (8, 5), **settings) for _ in range(4)], torch.randn(7, 4, 2, 3)
+    for number, member in enumerate(members):
+        for buffer in member.buffers():
+            buffer.add_(number)
+    stack = Stacked(members)
+    assert bool(stack._chain) == ("targets" not in settings)
+    found, wanted = stack(inputs), torch.stack([member(inputs[:, m]) for m, member in enumerate(members)], -2)
+    torch.testing.assert_close(found, wanted)
+    found.square().sum().backward()
+    wanted.square().sum().backward()
+    for place, name in enumerate(stack.names):
+        slopes = torch.stack([dict(member.named_parameters())[name].grad for member in members])
+        torch.testing.assert_close(stack.parameters_[place].grad, slopes)
