@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 import solera.nn
+from solera.nn.build import build
 from solera.nn.units import Units
 
 # what acts on each element, or on the last axis, alone: it does not notice a member axis before that
@@ -140,7 +141,7 @@ class Heads(nn.Module):
         if members < 1:
             raise ValueError(f"there must be at least one head, got members={members}")
         if isinstance(network, Mapping):
-            network = getattr(solera.nn, network["name"])(**network["settings"])
+            network = build(network)
         assert isinstance(network, nn.Module)
         name = type(network).__name__
         if hasattr(network, "settings") and type(network) is getattr(solera.nn, name, None):

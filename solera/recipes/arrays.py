@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from solera import methods
+from solera.core.array_files import read_npy
 from solera.core.checks import require_finite, require_labels
 from solera.core.progress import tell
 from solera.core.seeds import stream
@@ -42,12 +43,7 @@ def method_named(name: str, family: str) -> Method:
 
 def load_array(path: str) -> np.ndarray:
     """One `.npy` file; never one that holds pickled objects."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    try:
-        return np.load(path, allow_pickle=False)
-    except ValueError as error:
-        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
+    return read_npy(Path(path))
 
 
 def load_saw(folds: str, saw: str, members: int | None = None) -> Tensor | None:

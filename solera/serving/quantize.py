@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from solera.core.disk import write_bytes
+from solera.core.seal import sealed
 from solera.data import tensors_in
 from solera.serving.graph import Graph, require_onnx
 from solera.serving.trace import prepared, quietly
@@ -50,14 +53,19 @@ def quantize(source: str | Path, path: str | Path, example_inputs: Any) -> Quant
     computed in floating point as before, from outputs that have changed. No bound is promised: it is measured.
     """
     require_onnx()
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     source, path = Path(source), Path(path)
     before = Graph(source)
-    path.parent.mkdir(parents=True, exist_ok=True)
     # unsigned: onnxruntime has no convolution with signed weights, and its products of them may saturate
-    with quietly():
-        quantize_dynamic(source, path, weight_type=QuantType.QUInt8)
+    with quietly(), TemporaryDirectory() as folder:
+        made = Path(folder) / "int8.onnx"
+        quantize_dynamic(source, made, weight_type=QuantType.QUInt8)
+        model = onnx.load(made)
+    others = {entry.key: entry.value for entry in model.metadata_props if entry.key != "sha256"}
+    onnx.helper.set_model_props(model, others)
+    write_bytes(path, sealed(model.SerializeToString(deterministic=True)))
     after, tensors = Graph(path), tensors_in(prepared(example_inputs))
     said, says = before(tensors), after(tensors)
     agreement = None
