@@ -8,7 +8,9 @@ BIN    := $(VENV)/bin
 # uv reads neither pip.conf nor PIP_*: hand on where pip would look for local wheels (a CPU build of torch, say).
 LINKS  := $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null || echo "$$PIP_FIND_LINKS")
 UV     := UV_FIND_LINKS="$(LINKS)" VIRTUAL_ENV="$(VENV)" $(BIN)/uv
-STAMP  := $(VENV)/.ready-$(shell cat requirements.lock pyproject.toml | cksum | cut -d' ' -f1)
+LOCKS  := requirements.lock requirements-torch.lock requirements-uv.lock
+COMPILE := --no-header --quiet --generate-hashes
+STAMP  := $(VENV)/.ready-$(shell cat $(LOCKS) pyproject.toml | cksum | cut -d' ' -f1)
 
 # Compiled modules are kept even where the environment says not to: many tests and commands start Python anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -18,7 +20,7 @@ BROWSER := { command -v chromium || command -v chromium-browser || command -v go
 WARNING := { $(BROWSER); } || echo "solera: WARNING: no Chromium with chromedriver on the PATH: THE BROWSER TESTS ARE SKIPPED"
 APT     := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver
 
-.PHONY: demo test attacks browser lint types docs benchmark mutants lock clean
+.PHONY: demo test attacks browser lint types docs benchmark mutants lock licences clean
 
 demo: $(STAMP)
 	$(BIN)/solera demo
@@ -28,7 +30,7 @@ test: $(STAMP) lint types browser
 	@$(WARNING)
 	@status=0; $(BIN)/python -m pytest || status=$$?; $(WARNING); exit $$status
 
-# Attacks and fuzzing that take minutes.
+# Attacks that take minutes: kills, flipped bits, fuzzing.
 attacks: $(STAMP)
 	$(BIN)/python -m pytest -m long -n 0
 
@@ -55,25 +57,38 @@ benchmark: $(STAMP)
 mutants: $(STAMP)
 	$(BIN)/python tools/mutants.py $(if $(ONLY),--only $(ONLY))
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): $(LOCKS) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "solera: needs Python 3.11 or later, found $$($(PYTHON) --version): try make PYTHON=python3.11"; exit 1; }
 	@echo "solera: setting up $(VENV) (once; about a minute)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
-	$(UV) pip install --quiet -r requirements.lock
-	$(UV) pip install --quiet --no-deps -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.lock
+	@# the locks are complete, so nothing is installed that they have no hash for; hatchling, which builds us, is there
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-torch.lock
+	$(UV) pip install --quiet --require-hashes --no-deps -r requirements.lock
+	@# only where torch is the public build for Linux does this add something: its CUDA packages, which have no hash here
+	$(UV) pip install --quiet "$$(grep '^torch==' requirements.in)"
+	$(UV) pip install --quiet --no-deps --no-build-isolation -e .
 	@rm -f $(VENV)/.ready-* && touch $@
 	@echo "solera: ready"
 
-# Rewrites requirements.lock: the tested versions of everything, extras and development tools included.
+# Rewrites requirements.lock: the tested versions of everything, extras, development and build tools included, each
+# with the hashes of its files.
 lock:
-	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv; }
+	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --require-hashes -r requirements-uv.lock; }
 	@# the CPU build, by its local name, where there is one: the public build would lock gigabytes of CUDA packages
 	sed 's/^torch==[0-9.]*/&+cpu/' requirements.in > .lock-constraints
-	$(UV) pip compile pyproject.toml --all-extras --group dev --no-header --quiet --constraint .lock-constraints -o requirements.lock
-	@rm -f .lock-constraints
-	sed -i 's/+cpu//; s/.lock-constraints/requirements.in/' requirements.lock
+	$(UV) pip compile pyproject.toml --all-extras --group dev $(COMPILE) --constraint .lock-constraints -o .lock-resolved
+	grep '^torch==' requirements.in > .lock-torch.in
+	UV_FIND_LINKS= $(BIN)/uv pip compile .lock-torch.in --no-deps $(COMPILE) -o .lock-torch
+	$(BIN)/python tools/lock.py .lock-resolved .lock-torch requirements.lock requirements-torch.lock
+	grep '^uv==' requirements.in > .lock-uv.in
+	$(BIN)/uv pip compile .lock-uv.in --no-deps --no-annotate $(COMPILE) -o requirements-uv.lock
+	@rm -f .lock-*
+
+# The licence of every package in the lock, for people (licences.md) and for machines (sbom.json, CycloneDX).
+licences: $(STAMP)
+	$(BIN)/python tools/licences.py build/licences $(LOCKS)
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache

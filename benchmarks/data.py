@@ -17,6 +17,7 @@ from solera.nn import MLP, ConvNet
 from solera.tasks import Classification
 
 GIGABYTES = float(os.environ.get("SOLERA_MAPPED_GB", "4"))
+SEQUENCES = [int(number) for number in os.environ.get("SOLERA_SEQUENCES", "100,400").split(",")]
 WIDTH = 1024
 
 # of this process alone: what getrusage says begins with the parent's peak
@@ -113,7 +114,7 @@ def main() -> None:
     with TemporaryDirectory() as folder, quiet():
         print(checks(Path(folder)), end="\n\n", flush=True)
         found = [mapped(Path(folder))]
-        for sequences in (100, 400):
+        for sequences in SEQUENCES:
             before, most = peak(EVALUATE, str(sequences))
             what = f"evaluate two models on {sequences} × 30 tokens × 40,000 classes"
             found.append([what, f"{before:.0f}", f"{most:.0f}"])

@@ -1,30 +1,59 @@
 """Training small networks together against one after another, and one student against its ensemble."""
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from benchmarks.ratios import compare
 from benchmarks.timing import measure, ratio, table
-from solera import Batches, EnD, Student, Training, train_ensemble
+from solera import Batch, Batches, EnD, Student, Training, train_ensemble
 from solera.core.progress import quiet
 from solera.nn import MLP, ConvNet
 from solera.teachers import Ensemble
 
 
-def training() -> str:
+def training() -> None:
     torch.manual_seed(0)
     inputs = torch.randn(1000, 2)
     batches = Batches(inputs, (inputs.prod(1) > 0).long(), batch_size=100)
-    rows = []
     for members in (10, 100):
 
         def train(stacked: bool, members: int = members) -> None:
             settings = Training(epochs=1 if members == 100 else 3)
             train_ensemble(lambda: MLP(2, 2, (64, 64)), batches, members, settings, stacked=stacked)
 
-        samples = measure({"together": lambda: train(True), "one by one": lambda: train(False)}, rounds=5)
-        rows.append([members, f"{ratio(samples, 'one by one', 'together'):.1f}"])
-    return table(["MLPs (2-64-64-2)", "one by one ÷ together"], rows)
+        title = f"training {members} MLPs (2-64-64-2) together, speed ÷ one by one"
+        compare(title, partial(train, True), partial(train, False), at_least=6, rounds=5)
+
+
+def live() -> None:
+    """A student's step with a live ensemble of convnets as its teacher, and a step with labels."""
+    torch.manual_seed(0)
+    members, shape = 5, (1, 28, 28)
+    batch = Batch(torch.rand(64, *shape), torch.arange(64), torch.randint(10, (64,)))
+    ensemble = Ensemble([ConvNet(shape, 10) for _ in range(members)])
+    student, method = ConvNet(shape, 10), EnD()
+    optimizer = torch.optim.AdamW(student.parameters(), lr=1e-4)
+
+    def step(loss: Callable[[Tensor], Tensor]) -> None:
+        optimizer.zero_grad()
+        batch.average(loss(student(batch.inputs))).backward()
+        optimizer.step()
+
+    def taught(output: Tensor) -> Tensor:
+        with torch.no_grad():
+            targets = ensemble(batch)
+        return method.loss(output, targets)
+
+    def labelled(output: Tensor) -> Tensor:
+        assert batch.target is not None
+        return cross_entropy(output, batch.target, reduction="none")
+
+    title = f"a step with {members} live convnets (28×28, batch 64) ÷ a step with labels"
+    compare(title, partial(step, taught), partial(step, labelled), at_most=2.0, rounds=9)
 
 
 def inference() -> str:
@@ -45,5 +74,6 @@ def inference() -> str:
 def main() -> None:
     torch.set_num_threads(1)
     with quiet():
-        print(training() + "\n", flush=True)
+        training()
+        live()
         print(inference() + "\n", flush=True)

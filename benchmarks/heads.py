@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from benchmarks.timing import measure, ratio, table
+from benchmarks.ratios import compare
 from solera.nn import grow
 
 MEMBERS, FEATURES, CLASSES = 50, 100, 10
@@ -19,7 +19,7 @@ def head(hidden: tuple[int, ...]) -> nn.Module:
 
 
 @torch.no_grad()
-def compare(hidden: tuple[int, ...], batch: int) -> float:
+def against_loop(name: str, hidden: tuple[int, ...], batch: int) -> None:
     torch.manual_seed(0)
     features = torch.randn(batch, FEATURES)
     grown, singles = grow(head(hidden), MEMBERS, head=len(hidden) + 1), [head(hidden) for _ in range(MEMBERS)]
@@ -27,12 +27,12 @@ def compare(hidden: tuple[int, ...], batch: int) -> float:
     def loop() -> Tensor:
         return torch.stack([single(features) for single in singles], -2)
 
-    return ratio(measure({"together": lambda: grown(features), "loop": loop}, rounds=15), "loop", "together")
+    title = f"{MEMBERS} heads ({name}), speed ÷ a loop's, batch {batch}"
+    compare(title, lambda: grown(features), loop, at_least=32 if batch == 1 else 8, rounds=15)
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    rows = []
     for name, hidden in (("linear, 100-10", ()), ("MLP, 100-100-100-10", (100, 100))):
-        rows.append([name, *(f"{compare(hidden, batch):.1f}" for batch in (1, 256))])
-    print(table([f"{MEMBERS} heads", "loop ÷ together, batch 1", "batch 256"], rows) + "\n", flush=True)
+        for batch in (1, 256):
+            against_loop(name, hidden, batch)

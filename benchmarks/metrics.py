@@ -22,6 +22,7 @@ from torchmetrics.functional.classification import (
     multiclass_calibration_error,
 )
 
+from benchmarks.ratios import compare_samples
 from benchmarks.timing import measure, ratio, table
 from solera.metrics import aupr, auroc, brier, ece
 from solera.metrics.calibration import confidence_ece
@@ -39,6 +40,9 @@ def compare(metric: str, scores: str, cases: Cases, referee: float = math.nan) -
     """One row: our time, the others' ÷ ours, and how far apart the results are."""
     values = {name: float(run()) for name, run in cases.items()} | {FLOAT64: referee}
     samples = measure(cases, rounds=5)
+    if TORCHMETRICS in cases:
+        goal = 2.0 if metric.startswith("ECE") else None
+        compare_samples(f"{metric}, {scores}: speed ÷ torchmetrics'", samples, OURS, TORCHMETRICS, at_least=goal)
     others = (TORCHMETRICS, SCIKIT_LEARN)
     times = [f"{ratio(samples, name, OURS):.1f}" if name in cases else "—" for name in others]
     apart = [abs(values.get(name, math.nan) - values[OURS]) for name in (*others, FLOAT64)]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,8 @@ import onnxruntime
 import torch
 from torch import nn
 
-from benchmarks.timing import measure, ratio, table
+from benchmarks.ratios import compare_samples, declare
+from benchmarks.timing import measure, table
 from solera import Student
 from solera.methods import EnD, Hydra, Method, ProxyDirichlet
 from solera.nn import ConvNet
@@ -84,9 +85,10 @@ def graphs(folder: Path) -> list[list[object]]:
                 "bare": lambda part=part, bare=bare, name=name: bare.run(None, {name: part}),
             }
             samples = measure(cases, rounds=15)
-            goal = GRAPH_GOAL if rows == 1 else "–"
+            title = f"served graph ÷ bare network, {type(method).__name__}, {rows} rows"
+            found = compare_samples(title, samples, "served", "bare", at_most=GRAPH_GOAL if rows == 1 else None)
             milliseconds = (f"{1000 * median(samples[case]):.3f}" for case in cases)
-            lines.append([type(method).__name__, rows, *milliseconds, f"{ratio(samples, 'served', 'bare'):.2f}", goal])
+            lines.append([type(method).__name__, rows, *milliseconds, f"{found.value:.2f}", found.goal or "–"])
     return lines
 
 
@@ -167,6 +169,24 @@ def ask(server: Server, content: bytes, clients: int) -> None:
     server.cpu.append((server.cpu_seconds() - before) / len(times))
 
 
+def shares(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Ours ÷ theirs, turn by turn: the median."""
+    return median(one / other for one, other in zip(ours, theirs, strict=True))
+
+
+def judge(server: Server, beside: Server, clients: int, rows: int) -> None:
+    """Declares the ratios; goals are for many clients with one row each, on a quiet machine."""
+    many = clients > 1
+    what = f"{clients} clients × {rows} rows, JSON"
+    p50, p99 = np.percentile(server.times, [50, 99])
+    declare(f"CPU a request ÷ bare, {what}", shares(server.cpu, beside.cpu), noise=0.3)
+    if many:
+        declare(f"throughput ÷ bare, {what}", shares(server.rates, beside.rates), at_least=SERVE_GOAL, noise=0.3)
+        declare(f"p99 ÷ p50, {what}", float(p99 / p50), at_most=TAIL_GOAL, noise=0.5)
+    else:
+        declare(f"p50 ÷ bare, {what}", float(p50 / np.median(beside.times)), noise=0.3)
+
+
 def row(name: str, server: Server, clients: int, rows: int, beside: Server | None) -> list[object]:
     """One line of the table: throughput and CPU time ÷ those of the bare server in the same turns."""
     p50, p99 = 1000 * np.percentile(server.times, [50, 99])
@@ -174,9 +194,7 @@ def row(name: str, server: Server, clients: int, rows: int, beside: Server | Non
     cells.append(f"{1000 * median(server.cpu):.2f}")
     if beside is None:
         return [*cells, "–", "–"]
-    share = median(ours / theirs for ours, theirs in zip(server.rates, beside.rates, strict=True))
-    cost = median(ours / theirs for ours, theirs in zip(server.cpu, beside.cpu, strict=True))
-    return [*cells, f"{share:.2f}", f"{cost:.2f}"]
+    return [*cells, f"{shares(server.rates, beside.rates):.2f}", f"{shares(server.cpu, beside.cpu):.2f}"]
 
 
 def services(folder: Path) -> list[list[object]]:
@@ -200,6 +218,7 @@ def services(folder: Path) -> list[list[object]]:
                 for kind, server in turns.items():
                     ask(server, question(images[:rows], kind), clients)
                     requests += len(server.times)
+            judge(turns[JSON], beside, clients, rows)
             lines.append(row("bare uvicorn, JSON", beside, clients, rows, None))
             lines += [row(f"service, {k.rpartition('/')[2]}", s, clients, rows, beside) for k, s in turns.items()]
         print(f"memory of the service: {before:.0f} MB before, {served.megabytes():.0f} MB after these requests\n")

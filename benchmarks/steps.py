@@ -1,6 +1,7 @@
 """Training steps on images: what distillation adds to plain training, and M subnetworks to online distillation."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -9,16 +10,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from benchmarks.ratios import compare_samples
 from benchmarks.timing import measure, ratio, table
 from solera import Batches, EnD, Ensemble, LatentBE, capture
 from solera.core.progress import quiet
 from solera.data import Batch
 from solera.methods.base import Method
 from solera.nn import WideResNet
+from solera.perturbations import TDivSDiv
 from solera.teachers.base import Teacher
 
 MEMBERS, BATCH, SHAPE, CLASSES = 4, 16, (3, 32, 32), 10
 PLAIN, CACHED, ONLINE, LATENT = "cross-entropy", "EnD, cached", "EnD, online", "LatentBE, online"
+PERTURBED = "LatentBE, online, TDiv−SDiv"
 
 
 def network(layout: torch.memory_format) -> nn.Module:
@@ -32,6 +36,22 @@ def step(student: nn.Module, batch: Batch, loss: Callable[[Tensor], Tensor]) -> 
     def run() -> None:
         optimizer.zero_grad()
         batch.average(loss(student(batch.inputs))).backward()
+        optimizer.step()
+
+    return run
+
+
+def perturbed(method: Method, model: nn.Module, teacher: Ensemble, batch: Batch) -> Callable[[], None]:
+    """The inputs are moved first, and then both are asked about them."""
+    student, draw = method.student(model, MEMBERS).train(), torch.Generator().manual_seed(0)
+    optimizer = torch.optim.AdamW(student.parameters(), lr=1e-4)
+
+    def run() -> None:
+        moved = replace(batch, inputs=TDivSDiv()(batch.inputs, teacher, student, draw))
+        optimizer.zero_grad()
+        with torch.no_grad():
+            targets = teacher(moved)
+        batch.average(method.loss(student(moved.inputs), targets)).backward()
         optimizer.step()
 
     return run
@@ -60,10 +80,14 @@ def compare(folder: Path, channels_last: bool, rounds: int = 25) -> list[str]:
         CACHED: distilling(EnD(temperature=4.0), network(layout), cached, batch),
         ONLINE: distilling(EnD(temperature=4.0), network(layout), ensemble, batch),
         LATENT: distilling(LatentBE(), network(layout), ensemble, batch),
+        PERTURBED: perturbed(LatentBE(), network(layout), ensemble, batch),
     }
     samples = measure(cases, rounds)
-    ratios = [ratio(samples, CACHED, PLAIN), ratio(samples, ONLINE, PLAIN), ratio(samples, LATENT, ONLINE)]
     name = "channels-last" if channels_last else "channels-first"
+    where = f"WRN-16-1, {BATCH} images, M = {MEMBERS}, {name}"
+    compare_samples(f"step of {LATENT} ÷ {ONLINE}: {where}", samples, LATENT, ONLINE, at_most=2.2)
+    compare_samples(f"step of {PERTURBED} ÷ {ONLINE}: {where}", samples, PERTURBED, ONLINE, at_most=3.0)
+    ratios = [ratio(samples, CACHED, PLAIN), ratio(samples, ONLINE, PLAIN), ratio(samples, LATENT, ONLINE)]
     return [name, f"{1e3 * median(samples[PLAIN]):.0f} ms", *(f"{number:.2f}" for number in ratios)]
 
 

@@ -17,7 +17,7 @@ import solera
 from solera.core.progress import quiet
 from solera.nn import MLP, ConvNet
 
-MEMBERS, SEEDS = 8, (0, 1)
+MEMBERS, SEEDS = 8, (0, 1, 2)
 FIXED = solera.Training(epochs=30)
 
 
@@ -102,33 +102,42 @@ def row(model, x: np.ndarray, y: np.ndarray, far: np.ndarray) -> list[float]:
     return found
 
 
+def shown(values: list[float]) -> str:
+    """The mean over seeds and its standard error."""
+    mean, spread = np.mean(values), np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    digits = 1 if abs(mean) >= 10 else 3
+    return "–" if np.isnan(mean) else f"{mean:.{digits}f} ± {spread:.{digits}f}"
+
+
+def measured(name: str, seed: int) -> dict[str, list[float]]:
+    """One row of numbers for every model."""
+    load, make = SETS[name]
+    x, y, x_test, y_test, far = load(seed)
+    ensemble = make(x, y, seed)
+    rows = {"the ensemble": row(ensemble, x_test, y_test, far)}
+    if hasattr(ensemble, "member"):
+        rows["one member"] = [*row(ensemble.member(0), x_test, y_test, far)[:3], float("nan")]
+    for title, training, labels in (
+        ("student, 30 epochs", FIXED, None),
+        ("**student**", None, None),
+        ("**student, with labels**", None, y),
+    ):
+        student = solera.Distiller(training=training).fit(ensemble, x, labels).student_
+        rows[title] = row(student, x_test, y_test, far)
+        print(name, seed, title, rows[title], dict(student.notes.fit), file=sys.stderr, flush=True)
+    return rows
+
+
 def main(names: list[str]) -> None:
     torch.set_num_threads(1)
-    print("| data, members | model | accuracy or RMSE | NLL | AUROC by total / knowledge | epochs | labels |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| data, members | model | accuracy or RMSE | NLL | AUROC by total | by knowledge |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for name in names or SETS:
-        load, make = SETS[name]
-        for seed in SEEDS:
-            x, y, x_test, y_test, far = load(seed)
-            with quiet():
-                ensemble = make(x, y, seed)
-                bare = hasattr(ensemble, "member")
-                models = {"ensemble": (ensemble, {}), **({"one member": (ensemble.member(0), {})} if bare else {})}
-                for title, training, labels in (
-                    ("student, 30 epochs", FIXED, None),
-                    ("student, patient", None, None),
-                    ("**student, patient, labels**", None, y),
-                ):
-                    student = solera.Distiller(training=training).fit(ensemble, x, labels).student_
-                    models[title] = (student, student.notes.fit)
-            for title, (model, fit) in models.items():
-                first, nll, total, knowledge = row(model, x_test, y_test, far)
-                known = "–" if np.isnan(knowledge) else f"{knowledge:.1f}"
-                facts = f"{fit['epochs']:.0f} | {fit['share of labels']:.0%}" if fit else "| "
-                print(
-                    f"| {name}, seed {seed} | {title} | {first:.3g} | {nll:.3f} | {total:.1f} / {known} | {facts} |",
-                    flush=True,
-                )
+        with quiet():
+            seeds = [measured(name, seed) for seed in SEEDS]
+        for title in seeds[0]:
+            columns = zip(*(rows[title] for rows in seeds), strict=True)
+            print(f"| {name} | {title} | {' | '.join(shown(list(values)) for values in columns)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,15 @@ from solera.calibration.smoothing import fit_smoothing
 from solera.data import Batch
 from solera.methods.base import Method
 from solera.teachers.base import Teacher
-from solera.training.size import HeldOut, ask, kept
+from solera.training.size import KEPT, HeldOut, ask, kept, sizes
 from solera.training.student import Student
+
+LABELS = " of the labels fitted to"
+
+
+def _nll(method: Method, heard: HeldOut) -> float:
+    said = method.predict(heard.output[heard.labelled])
+    return -float(said.log_prob(heard.target[heard.labelled]).mean())
 
 
 def _fitted_to_labels(method: Method, heard: HeldOut) -> Method:
@@ -39,7 +46,8 @@ def calibrate(
 
     To the ensemble (no labels needed): total, data and knowledge get the ensemble's size, on familiar inputs and on
     auxiliary ones (unlabelled batches, or labels of −100) alike. To the labels: a temperature and an offset of the mean
-    that make the NLL least. The two are fitted apart and kept side by side, in fields of the student's method.
+    that make the NLL least. The two are fitted apart and kept side by side, in fields of the student's method. What is
+    kept, before and after, goes onto the student's card.
     """
     if to not in ("ensemble", "labels"):
         raise ValueError(f"to must be 'ensemble' or 'labels', got {to!r}")
@@ -48,5 +56,9 @@ def calibrate(
     if show:
         print(f"of the ensemble's uncertainty, before:\n{kept(student.method, heard)}")
         print(f"after {method}:\n{kept(method, heard)}")
-    made = student.labels, student.preprocessing, student.notes, student.tokenizer
-    return Student(student.model, method, *made).eval()
+    fit = {name: value for name, value in student.notes.fit.items() if KEPT not in name}  # of other inputs, maybe
+    fit |= sizes(student.method, method, heard)
+    if to == "labels":
+        fit |= {f"NLL{LABELS}, before the fit": _nll(student.method, heard), f"NLL{LABELS}": _nll(method, heard)}
+    notes = replace(student.notes, fit=fit)
+    return Student(student.model, method, student.labels, student.preprocessing, notes, student.tokenizer).eval()

@@ -26,8 +26,7 @@ def export(
     The graph is compared with PyTorch at several batch sizes, and refused if they differ by more than 1e-5. A
     translator becomes two graphs in a folder, encoder.onnx and step.onnx, with the uncertainty of every step.
     """
-    import numpy as np
-
+    from solera.core.array_files import read_npy
     from solera.data import load_conll
     from solera.serving import export as write
     from solera.serving import export_steps, quantize, random_inputs
@@ -54,10 +53,7 @@ def export(
     elif inputs.suffix not in (".npy",):
         examples = tagger_inputs(loaded, load_conll(inputs, repair=True))
     else:
-        try:
-            examples = np.load(inputs, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
-            raise ValueError(f"{inputs} is not a .npy file of numbers: {error}") from error
+        examples = read_npy(inputs, mmap_mode="r")
     print(write(loaded, file, examples))
     if int8:
         print(quantize(file, file.with_suffix(".int8.onnx"), examples))

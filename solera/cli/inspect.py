@@ -65,11 +65,9 @@ def _transfer_set(path: Path) -> dict[str, Any]:
 
 
 def _student(path: Path) -> dict[str, Any]:
-    from solera.core.disk import read_manifest, require_checksum
-    from solera.training.student import KIND, VERSION
+    from solera.training.card import read_student_files
 
-    config = read_manifest(path / "config.json", KIND, VERSION)
-    require_checksum(path / "model.safetensors", config["weights"]["sha256"])
+    config, _ = read_student_files(path)
     network, given = config["network"], config.get("preprocessing")
     rows = {
         "what": "student: one network and what its outputs mean",
@@ -104,16 +102,15 @@ def _notes(notes: dict[str, Any]) -> dict[str, str]:
 
 
 def _checkpoint(path: Path) -> dict[str, Any]:
-    from safetensors import safe_open
+    from solera.training.checkpoint import read
 
-    with safe_open(path, framework="pt") as file:
-        state = json.loads(file.metadata()["state"])
-    last = state["history"][-1] if state["history"] else {}
+    state, _, _ = read(path)
+    last = state.history[-1] if state.history else {}
     return {
         "what": "checkpoint: a training that can go on",
-        "epochs": f"{state['epoch']} done, step {state['step']} of the next",
+        "epochs": f"{state.epoch} done, step {state.step} of the next",
         "last": ", ".join(f"{k} {v:.6g}" for k, v in last.items()) or "nothing yet",
-        "best": state["best"],
+        "best": state.best,
     }
 
 

@@ -1,8 +1,8 @@
 """Checks of what users pass in: the thing, the value and the remedy in one sentence."""
 
+import math
 from collections.abc import Mapping
 
-import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -11,8 +11,8 @@ from solera.core.errors import DivergedError
 
 def require_positive(name: str, value: float) -> None:
     """For temperatures, rates and steps."""
-    if not value > 0:
-        raise ValueError(f"{name} must be positive, got {value}: choose a value above 0")
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must be positive, got {value}: choose a finite value above 0")
 
 
 def require_fraction(name: str, value: float) -> None:
@@ -32,7 +32,7 @@ def _place(wrong: Tensor, index: Int[Tensor, " B"] | None) -> tuple[tuple[int, .
 
 def require_finite(name: str, values: Tensor, index: Int[Tensor, " B"] | None = None) -> None:
     """For inputs and predictions: names the first place that holds a NaN or an infinity, by its example's index."""
-    if not values.is_floating_point() or torch.isfinite(values.sum()):
+    if not values.is_floating_point() or math.isfinite(values.sum().item()):
         return  # a sum is finite only if all its terms are; it may still overflow over finite ones
     if values.isfinite().all():
         return
@@ -41,11 +41,27 @@ def require_finite(name: str, values: Tensor, index: Int[Tensor, " B"] | None = 
     raise ValueError(f"{name} hold {value} {where}: drop or impute such rows before you pass them")
 
 
-def require_finite_weights(weights: Mapping[str, Tensor], what: str, remedy: str) -> None:
-    """For networks that are kept: one that holds a NaN or an infinity answers with nothing else."""
+def first_not_finite(weights: Mapping[str, Tensor]) -> str | None:
+    """The name of the first weight that holds a NaN or an infinity; None if all are finite."""
     for name, tensor in weights.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise DivergedError(f"{what}: {name} is not finite: {remedy}")
+            return name
+    return None
+
+
+def require_finite_weights(weights: Mapping[str, Tensor], what: str, remedy: str) -> None:
+    """For networks that are kept: one that holds a NaN or an infinity answers with nothing else."""
+    if (name := first_not_finite(weights)) is not None:
+        raise DivergedError(f"{what}: {name} is not finite: {remedy}")
+
+
+def require_several_classes(classes: int) -> None:
+    """Of a single class everybody is always certain: there is nothing to learn, and its uncertainties are 0/0."""
+    if classes < 2:
+        raise ValueError(
+            f"there must be at least two classes, got {classes}: for yes or no give the network two outputs, for a "
+            "continuous target pass floating-point targets"
+        )
 
 
 def require_finite_loss(loss: Tensor, logits: Tensor, remedy: str) -> Tensor:

@@ -52,7 +52,7 @@ class Choice:
 _choice = Choice()
 
 
-def row_sum(values: Float[Tensor, "N K"]) -> Float[Tensor, "N"]:
+def row_sum(values: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows"]:
     """Σ over the classes, in float64: compiled code adds them one by one, and forty thousand roundings would show."""
     return values.sum(-1, dtype=torch.float64)
 
@@ -93,17 +93,24 @@ def _in_chunks(kernel: Kernel, gradient: Tensor, logits: Tensor, *columns: Tenso
     return loss, gradient
 
 
+def attempt_compiled(kernel: Callable[..., Any], *rows: Tensor) -> Any:
+    """The kernel's result by compiled code; None where kernels are not compiled, or this one cannot be."""
+    if not _choice.compile or kernel in _uncompilable or not len(rows[0]):
+        return None
+    try:
+        for column in rows:
+            torch._dynamo.maybe_mark_dynamic(column, 0)  # one compilation for all batch sizes
+        return _compile(kernel)(*rows)
+    except Exception as error:  # whatever the compiler stack raises where there is no working compiler
+        _uncompilable.add(kernel)
+        warnings.warn(f"kernels run uncompiled, more slowly: {str(error).splitlines()[0]}", stacklevel=3)
+        return None
+
+
 def run_kernel(kernel: Kernel, *rows: Tensor, overwrite: bool = False) -> tuple[Tensor, Tensor]:
     """Loss and gradient of these rows, the logits first; `overwrite`: the gradient may take the logits' memory."""
-    if _choice.compile and kernel not in _uncompilable and len(rows[0]):
-        try:
-            for column in rows:
-                torch._dynamo.maybe_mark_dynamic(column, 0)  # one compilation for all batch sizes
-            return _compile(kernel)(*rows)
-        except Exception as error:  # whatever the compiler stack raises where there is no working compiler
-            _uncompilable.add(kernel)
-            warnings.warn(f"kernels run uncompiled, more slowly: {str(error).splitlines()[0]}", stacklevel=2)
-    return _in_chunks(kernel, rows[0] if overwrite else torch.empty_like(rows[0]), *rows)
+    found = attempt_compiled(kernel, *rows)
+    return _in_chunks(kernel, rows[0] if overwrite else torch.empty_like(rows[0]), *rows) if found is None else found
 
 
 def at_least_single(values: Tensor) -> Tensor:

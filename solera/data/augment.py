@@ -7,7 +7,7 @@ view of an example does not hang on its neighbours.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -27,27 +27,29 @@ class View(ABC):
     the teacher alone speaks for it.
     """
 
+    of_real_numbers: ClassVar[bool] = True
+
     @property
     def keeps_class(self) -> bool:
         """Whether the label of an example is also that of its view."""
         return True
 
-    def __call__(self, inputs: Shaped[Tensor, "B *rest"], draw: torch.Generator) -> Float[Tensor, "B *rest"]:
+    def __call__(self, inputs: Shaped[Tensor, "B *rest"], draw: torch.Generator) -> Shaped[Tensor, "B *rest"]:
         """A random view of every example."""
         return self.seen(inputs, Fresh(draw))
 
     def seen(self, inputs: Tensor, draws: Draws) -> Tensor:
         """A random view of every example, by these random numbers."""
-        if not inputs.is_floating_point():
+        if self.of_real_numbers and not inputs.is_floating_point():
             raise ValueError(
                 f"{type(self).__name__} changes real numbers, the inputs are {inputs.dtype}: token ids and class "
-                "numbers have no such views; convert other numbers by inputs.float(), or pass views=None"
+                "numbers have no such views (texts have Reword); convert others by inputs.float(), or pass views=None"
             )
         return self.change(inputs, draws)
 
     @abstractmethod
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
-        """The view itself, of floating-point inputs."""
+        """The view itself."""
 
 
 def _rows_of(table: Tensor, inputs: Tensor, rows: Int[Tensor, " B"]) -> Tensor:
@@ -72,6 +74,8 @@ def _per_example(values: Tensor, inputs: Tensor) -> Tensor:
 @dataclass(frozen=True, eq=False)
 class Plain(View):
     """x′ = x."""
+
+    of_real_numbers = False
 
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         return inputs
@@ -240,6 +244,8 @@ class Flip(View):
 class InTurn(View):
     """One view after another: x′ = f_n(… f_1(x))."""
 
+    of_real_numbers = False
+
     def __init__(self, *views: View) -> None:
         self.views = views
 
@@ -255,6 +261,8 @@ class InTurn(View):
 
 class OneOf(View):
     """One of these views of every example, each with the same probability."""
+
+    of_real_numbers = False
 
     def __init__(self, *views: View) -> None:
         self.views = views

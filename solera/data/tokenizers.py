@@ -3,12 +3,13 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from solera.core.disk import write_bytes
-from solera.core.errors import MismatchError
+from solera.core.disk import Content, write_bytes
+from solera.core.errors import DamagedFileError, MismatchError
 
 PAD, START, END = "<pad>", "<s>", "</s>"
 
@@ -47,12 +48,18 @@ class Tokenizer(ABC):
         return hashlib.sha256(self.content() + special.encode()).hexdigest()[:16]
 
     @abstractmethod
-    def write(self, folder: Path) -> str:
-        """Into the folder; returns the name that `as_tokenizer` reads there."""
+    def files(self) -> tuple[str, dict[str, bytes]]:
+        """The name that `as_tokenizer` reads, a file or a folder, and all files by their names."""
+
+    def entry(self) -> dict[str, Any]:
+        """What `load_tokenizer` needs to know of it."""
+        return {"file": self.files()[0], "start": self.start, "fingerprint": self.fingerprint}
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Into the folder; returns what `load_tokenizer` needs to know of it."""
-        return {"file": self.write(folder), "start": self.start, "fingerprint": self.fingerprint}
+        for name, content in self.files()[1].items():
+            write_bytes(folder / name, content)
+        return self.entry()
 
     def piece(self, tokens: Sequence[int], place: int) -> str:
         """What one token adds to the text of those before it; nothing, if it is special or half a character."""
@@ -107,9 +114,8 @@ class _Fast(Tokenizer):
     def content(self) -> bytes:
         return _plain(self.tokenizer.to_str())
 
-    def write(self, folder: Path) -> str:
-        write_bytes(folder / "tokenizer.json", self.tokenizer.to_str().encode())
-        return "tokenizer.json"
+    def files(self) -> tuple[str, dict[str, bytes]]:
+        return "tokenizer.json", {"tokenizer.json": self.tokenizer.to_str().encode()}
 
 
 class _SentencePiece(Tokenizer):
@@ -138,9 +144,8 @@ class _SentencePiece(Tokenizer):
     def content(self) -> bytes:
         return self.model.serialized_model_proto()
 
-    def write(self, folder: Path) -> str:
-        write_bytes(folder / "tokenizer.model", self.content())
-        return "tokenizer.model"
+    def files(self) -> tuple[str, dict[str, bytes]]:
+        return "tokenizer.model", {"tokenizer.model": self.content()}
 
 
 class _HuggingFace(Tokenizer):
@@ -173,9 +178,11 @@ class _HuggingFace(Tokenizer):
             return _plain(fast.to_str())
         return json.dumps(sorted(self.tokenizer.get_vocab().items())).encode()
 
-    def write(self, folder: Path) -> str:
-        self.tokenizer.save_pretrained(folder / "tokenizer")
-        return "tokenizer"
+    def files(self) -> tuple[str, dict[str, bytes]]:
+        with TemporaryDirectory() as folder:
+            self.tokenizer.save_pretrained(folder)
+            found = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+            return "tokenizer", {f"tokenizer/{path.relative_to(folder)}": path.read_bytes() for path in found}
 
 
 def _plain(text: str) -> bytes:
@@ -230,6 +237,22 @@ def as_tokenizer(given: Any, start: int | None = None) -> Tokenizer:
 def load_tokenizer(folder: Path, entry: dict[str, Any]) -> Tokenizer:
     """What `Tokenizer.save` wrote; another one in its place is refused."""
     found = as_tokenizer(folder / entry["file"], entry["start"])
+    if found.fingerprint != entry["fingerprint"]:
+        raise MismatchError(f"{folder / entry['file']} is not the tokenizer that was saved there: restore it")
+    return found
+
+
+def tokenizer_of(files: Mapping[str, Content], entry: dict[str, Any], folder: Path) -> Tokenizer:
+    """The same of bytes that were read, and checked, before; `folder` is where they came from."""
+    own = {name: content for name, content in files.items() if Path(name).parts[0] == entry["file"]}
+    if not own:
+        raise DamagedFileError(f"{folder / entry['file']} is missing: restore it")
+    with TemporaryDirectory() as place:  # the libraries read files only
+        for name, content in own.items():
+            path = Path(place) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        found = as_tokenizer(Path(place) / entry["file"], entry["start"])
     if found.fingerprint != entry["fingerprint"]:
         raise MismatchError(f"{folder / entry['file']} is not the tokenizer that was saved there: restore it")
     return found

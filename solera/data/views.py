@@ -21,7 +21,9 @@ def _seen(batch: Batch, inputs: Any, augment: Augment) -> Batch:
     seen = replace(batch, inputs=inputs)
     if batch.target is None or not isinstance(augment, View) or augment.keeps_class:
         return seen
-    changed = (inputs != batch.inputs).flatten(1).any(1).reshape(-1, *[1] * (batch.target.ndim - 1))
+    pairs = zip(tensors_in(inputs), tensors_in(batch.inputs), strict=True)
+    parts = torch.stack([(new != old).reshape(len(old), -1).any(1) for new, old in pairs])
+    changed = parts.any(0).reshape(-1, *[1] * (batch.target.ndim - 1))
     none = float("nan") if batch.target.is_floating_point() else UNLABELLED
     return replace(seen, target=batch.target.masked_fill(changed, none))
 

@@ -117,6 +117,10 @@ class Categorical(Prediction):
         """KL[p_m ‖ p̄]: its mean over the members is the mutual information."""
         return self.kl(Categorical(average.logits.unsqueeze(-2)))
 
+    def reverse_departure(self, average: "Categorical") -> Float[Tensor, "*batch M"]:
+        """KL[p̄ ‖ p_m]: its mean over the members is the reverse mutual information."""
+        return Categorical(average.logits.unsqueeze(-2)).kl(self)
+
     def mixed_log_prob(
         self, y: Int[Tensor, "*batch"], weights: Float[Tensor, "*batch M"] | None = None
     ) -> Float[Tensor, "*batch"]:

@@ -12,14 +12,9 @@ from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family
 from solera.distributions.gaussian import Ends, Gaussian
+from solera.distributions.members import Measures, measure, weigh
 
 Members = TypeVar("Members", Categorical, Gaussian)
-
-
-def _weigh(values: Float[Tensor, "*batch M"], weights: Float[Tensor, "*batch M"] | None) -> Float[Tensor, "*batch"]:
-    if weights is None:
-        return values.mean(-1)
-    return (weights * values.masked_fill(weights == 0, 0.0)).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -27,6 +22,7 @@ class Mixture(Targets, Generic[Members]):
     """Equally weighted members, or weighted ones: 0 for a member that must not speak here (it saw this row).
 
     Categorical members: entropies in nats. Gaussian members: variances, by the law of total variance.
+    What classifiers say is measured in one pass over the members at the first question, unless a gradient is wanted.
     """
 
     members: Members  # the member axis is −2
@@ -39,26 +35,30 @@ class Mixture(Targets, Generic[Members]):
     @cached_property
     def averaged(self) -> Members:
         """p̄ = Σ_m w_m p_m; of Gaussians, the one Gaussian with the mixture's mean and variance."""
-        return self.members.averaged(self.weights)
+        if self._measures is None or self.members.logits.shape[-2] == 1:
+            return self.members.averaged(self.weights)
+        return Categorical(self._measures.log_odds)  # type: ignore[return-value]
 
     @property
     def mean(self) -> Float[Tensor, "*batch K"]:
-        return self.averaged.mean
+        return self.averaged.mean if self._measures is None else self._measures.mean
 
     @property
     def total(self) -> Float[Tensor, "*batch"]:
         """H[p̄], or the variance of the mixture."""
-        return self.averaged.total
+        return self.averaged.total if self._measures is None else self._measures.total
 
     @property
     def data(self) -> Float[Tensor, "*batch"]:
         """mean_m H[p_m], or mean_m σ²_m."""
-        return _weigh(self._heard.total, self.weights)
+        return weigh(self._heard.total, self.weights) if self._measures is None else self._measures.data
 
     @property
     def knowledge(self) -> Float[Tensor, "*batch"]:
         """Mutual information as mean_m KL[p_m ‖ p̄], or var_m μ_m: exactly 0 for one member, never negative."""
-        return _weigh(self._heard.departure(self.averaged), self.weights)  # type: ignore[arg-type]
+        if self._measures is not None:
+            return self._measures.knowledge
+        return weigh(self._heard.departure(self.averaged), self.weights)  # type: ignore[arg-type]
 
     @property
     def epkl(self) -> Float[Tensor, "*batch"]:
@@ -72,11 +72,26 @@ class Mixture(Targets, Generic[Members]):
         """mean_m KL[p̄ ‖ p_m]."""
         if isinstance(self.members, Gaussian):
             raise ValueError("a mixture of Gaussians has no closed form of the reverse mutual information: use epkl")
-        average = Categorical(self.averaged.logits.unsqueeze(-2))  # type: ignore[union-attr]
-        return _weigh(average.kl(self._heard), self.weights)  # type: ignore[arg-type]
+        if self._measures is not None:
+            return self._measures.rmi
+        return weigh(self._heard.reverse_departure(self.averaged), self.weights)  # type: ignore[union-attr]
 
     def log_prob(self, y: Shaped[Tensor, "..."]) -> Float[Tensor, "*batch"]:
+        if self._measures is not None:
+            return self.averaged.log_prob(y)
         return self.members.mixed_log_prob(y, self.weights)
+
+    @property
+    def _measures(self) -> Measures | None:
+        """Everything at once; None where a gradient is wanted, of Gaussians, and in a graph that is being traced."""
+        if isinstance(self.members, Gaussian) or torch.compiler.is_compiling():
+            return None
+        learned = self.members.logits.requires_grad or (self.weights is not None and self.weights.requires_grad)
+        return None if learned and torch.is_grad_enabled() else self._measured
+
+    @cached_property
+    def _measured(self) -> Measures:
+        return measure(self.members, self.weights)  # type: ignore[arg-type]
 
     def interval(self, level: float = 0.9, dtype: torch.dtype | None = None) -> Ends:
         """Where the central interval of probability `level` begins and ends, in every dimension of a continuous target.

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from solera.core.disk import write_bytes
+from solera.core.disk import read_json, remove_leftovers, write_bytes
 from solera.evaluation.content import TITLE, content
 from solera.evaluation.page import page
 from solera.evaluation.result import Evaluation
@@ -20,11 +20,23 @@ def report(evaluation: Evaluation, path: str | Path = "report.html", title: str 
     path = Path(path)
     if path.suffix != ".html":
         raise ValueError(f"a report is a page: name it {path.with_suffix('.html').name}, not {path.name}")
+    other = path.with_suffix(".json")
+    remove_leftovers(path.parent)
+    if other.exists() and not _is_ours(other):
+        raise ValueError(f"{other} is not from a report and would be lost: choose another name for {path.name}")
     found = content(evaluation, title)
     text = page(found)
-    write_bytes(path.with_suffix(".json"), json.dumps(found, ensure_ascii=False, allow_nan=False).encode())
+    write_bytes(other, json.dumps(found, ensure_ascii=False, allow_nan=False).encode())
     write_bytes(path, text.encode())
     return path
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether it is the content of a report."""
+    try:
+        return {"schema", "models", "metrics"} <= read_json(file).keys()
+    except ValueError:
+        return False
 
 
 def card_numbers(evaluation: Evaluation, model: str) -> tuple[dict[str, float], dict[str, float]]:

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from solera.core.disk import read_manifest, require_checksum, sha256, write_bytes, write_manifest
+from solera.core.disk import in_turn, make_folder
+from solera.core.folders import read_version, require_own, write_version
+from solera.core.schema import reading, require_form
 from solera.evaluation import table
 from solera.evaluation.evidence import difference_of, interval_of
 from solera.evaluation.intervals import Draws, Interval, bootstrap
@@ -22,6 +24,17 @@ from solera.evaluation.words import unit
 from solera.tasks import Row, Task, entry_of, task_named
 
 KIND, VERSION = "evaluation", 2
+FORM = {  # of metrics.json, as far as it is read
+    "task": dict,
+    "kinds": {str: str},
+    "costs": {str: dict},
+    **dict.fromkeys(("reference", "single", "baseline"), (None, str)),
+    "students": [str],
+    "labels": (None, [(str, float)]),
+    "examples": [dict],
+    "made": str,
+    "files": {"columns.csv": str, "resamples.csv": str},
+}
 COSTS = ("parameters", "µs/example")  # the last columns of the table: what a model costs, not how good it is
 
 
@@ -105,12 +118,11 @@ class Evaluation:
         return self.difference(model, other, metric)
 
     def save(self, folder: str | Path) -> Path:
-        """`columns.csv` (see `solera.evaluation.table`), `resamples.csv`, `metrics.json`, which comes last and vouches
-        for both, and nothing else: a report is made of these."""
-        folder = Path(folder)
-        files = {"columns.csv": table.written(self.columns, self.elements), "resamples.csv": _written(self.draws)}
-        for name, content in files.items():
-            write_bytes(folder / name, content)
+        """`columns.csv` (see `solera.evaluation.table`), `resamples.csv`, `metrics.json`, which vouches for both, and
+        nothing else: a report is made of these. An evaluation that is there is replaced at once; files of others are
+        not, that is a ValueError."""
+        folder, manifest = Path(folder), Path(folder) / "metrics.json"
+        files = {"columns.csv": [table.written(self.columns, self.elements)], "resamples.csv": [_written(self.draws)]}
         kept = {
             "solera": version("solera"),
             "task": entry_of(self.task),
@@ -119,25 +131,31 @@ class Evaluation:
             "kinds": table.kinds_of(self.columns, self.elements),
             "costs": {model: asdict(cost) for model, cost in self.costs.items()},
             "examples": plain(self.examples),
-            "files": {name: sha256(folder / name) for name in files},
         }
-        write_manifest(folder / "metrics.json", KIND, VERSION, kept)
+        make_folder(folder)
+        with in_turn(folder):
+            require_own(manifest, KIND, files)
+            write_version(manifest, KIND, VERSION, kept, files)
         return folder
 
     @classmethod
     def load(cls, folder: str | Path) -> "Evaluation":
         """Reads what `save` wrote; files that are missing or were changed are refused by name."""
-        folder = Path(folder)
-        kept = read_manifest(folder / "metrics.json", KIND, VERSION)
-        for name, checksum in kept["files"].items():
-            require_checksum(folder / name, checksum)
-        columns, elements = table.read((folder / "columns.csv").read_bytes(), kept["kinds"])
-        costs = {model: Cost(**cost) for model, cost in kept["costs"].items()}
-        found = assembled(task_named(**kept["task"]), columns, elements, kept["reference"], costs)
+        manifest = Path(folder) / "metrics.json"
+        kept, files = read_version(manifest, KIND, VERSION)
+        require_form(manifest, kept, FORM)
+        with reading(manifest, "columns.csv with kinds"):
+            columns, elements = table.read(files["columns.csv"], kept["kinds"])
+        with reading(manifest, "costs"):
+            costs = {model: Cost(**cost) for model, cost in kept["costs"].items()}
+        with reading(manifest, "task"):
+            task = task_named(**kept["task"])
+        with reading(manifest, "columns.csv with task and reference"):
+            found = assembled(task, columns, elements, kept["reference"], costs)
+        with reading(manifest, "resamples.csv"):
+            draws = _read(files["resamples.csv"])
         rest = {key: kept[key] for key in ("single", "baseline", "labels", "examples", "made")}
-        return replace(
-            found, draws=_read((folder / "resamples.csv").read_bytes()), students=tuple(kept["students"]), **rest
-        )
+        return replace(found, draws=draws, students=tuple(kept["students"]), **rest)
 
 
 def _entry(found: Interval) -> dict[str, float | str]:
@@ -153,19 +171,19 @@ def _written(draws: Draws) -> bytes:
     names = list(dict.fromkeys(name for drawn in draws.values() for name in drawn))
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["model", "resample", *names])
+    writer.writerow(["model", "resample", *map(table.quoted, names)])
     for model, drawn in draws.items():
         count = len(next(iter(drawn.values())))
         cells = [drawn[name].tolist() if name in drawn else [""] * count for name in names]
-        writer.writerows(zip([model] * count, range(count), *cells, strict=True))
+        writer.writerows(zip([table.quoted(model)] * count, range(count), *cells, strict=True))
     return file.getvalue().encode()
 
 
-def _read(content: bytes) -> Draws:
+def _read(content: bytes | bytearray) -> Draws:
     header, *lines = csv.reader(io.StringIO(content.decode(), newline=""))
-    by_model: dict[str, list[list[str]]] = {}
+    header, by_model = [table.unquoted(name) for name in header], {}
     for line in lines:
-        by_model.setdefault(line[0], []).append(line)
+        by_model.setdefault(table.unquoted(line[0]), []).append(line)
     return {
         model: {
             name: np.array(cells, dtype=np.float64)

@@ -3,6 +3,7 @@
 A line has `model`, `set`, `example` (the example's index) and, for sequences, `token`; then the true `target` and what
 the model said, and how wrong it is. A cell is empty where a model has no such number; true is 1. Floats are written
 in the fewest digits that give the same number back. A column of several dimensions is `name[0]`, `name[1]`, …
+A name that begins as a formula does (= + - @) has an apostrophe before it, so that no spreadsheet runs it.
 """
 
 import csv
@@ -18,6 +19,16 @@ from solera.tasks import Columns
 
 PLACE = ("model", "set", "example", "token")
 ORDER = ("target", "predicted", "confidence", "correct", "squared_error", "total", "data", "knowledge")  # then the rest
+
+
+def quoted(text: str) -> str:
+    """A name that a spreadsheet would take for a formula gets an apostrophe before it, and so does one that has one."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "\n", "'")) else text
+
+
+def unquoted(text: str) -> str:
+    """The name as it was."""
+    return text.removeprefix("'")
 
 
 def _text(column: np.ndarray) -> list[str]:
@@ -48,14 +59,14 @@ def written(every: Mapping[str, Sets], elements: Mapping[str, Elements]) -> byte
     tokens = any(facts.token is not None for facts in elements.values())
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*PLACE[: 3 + tokens], *names])
+    writer.writerow([*PLACE[: 3 + tokens], *map(quoted, names)])
     for (model, name), columns in parts.items():
         facts, count = elements[name], len(elements[name].example)
         cells = [_text(columns[key]) if key in columns else [""] * count for key in names]
         places = [facts.example.tolist()]
         if tokens:
             places.append([""] * count if facts.token is None else facts.token.tolist())
-        writer.writerows(zip([model] * count, [name] * count, *places, *cells, strict=True))
+        writer.writerows(zip([quoted(model)] * count, [quoted(name)] * count, *places, *cells, strict=True))
     return file.getvalue().encode()
 
 
@@ -70,17 +81,18 @@ def _array(cells: list[str], kind: str) -> np.ndarray:
     return np.array(cells, dtype=np.float64 if kind == "bool" else kind).astype(kind)
 
 
-def _parts(content: bytes) -> Iterator[tuple[tuple[str, str], dict[str, list[str]]]]:
+def _parts(content: bytes | bytearray) -> Iterator[tuple[tuple[str, str], dict[str, list[str]]]]:
     """The lines of each model and set, as columns of texts."""
     header, *lines = csv.reader(io.StringIO(content.decode(), newline=""))
+    header = [unquoted(name) for name in header]
     groups: dict[tuple[str, str], list[Any]] = {}
     for line in lines:
-        groups.setdefault((line[0], line[1]), []).append(line)
+        groups.setdefault((unquoted(line[0]), unquoted(line[1])), []).append(line)
     for place, some in groups.items():
         yield place, dict(zip(header, map(list, zip(*some, strict=True)), strict=True))
 
 
-def read(content: bytes, kinds: Mapping[str, str]) -> tuple[dict[str, Sets], dict[str, Elements]]:
+def read(content: bytes | bytearray, kinds: Mapping[str, str]) -> tuple[dict[str, Sets], dict[str, Elements]]:
     """Every model's columns by set, and the sets' elements, exactly as they were written."""
     every: dict[str, Sets] = {}
     elements: dict[str, Elements] = {}

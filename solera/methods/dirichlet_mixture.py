@@ -23,19 +23,23 @@ def dirichlet_mixture_loss(
     temperature: float = 1.0,
     smoothing: float = 1e-4,
     weights: Float[Tensor, "*batch M"] | None = None,
-    choice: float = 1.0,
+    freedom: float = 1.0,
 ) -> Float[Tensor, "*batch"]:
     """T²·(−mean_m ln Σ_c w_c·Dir(p̃_m | e^{z_c/T})), p̃_m the member's softmax(z_m/T) smoothed by γ.
 
-    The output holds K logits z_c and one logit v_c for each component; w = softmax(choice·v), even at `choice` = 0.
+    The output holds K logits z_c and one logit of w_c for each component. Below a `freedom` of 1, the rest of the loss
+    is −mean_m ln Dir(p̃_m | e^{z_c/T}) with the component that member m was given, c = ⌊m·C/M⌋.
     """
     require_positive("temperature", temperature)
     logits, weight_logits = second_order.split(output / temperature, components)
     log_probs = smoothed_log_probs(members / temperature, smoothing, weights).unsqueeze(-2)
     shape = (*log_probs.shape[:-2], components, log_probs.shape[-1])
     surprise = dirichlet_nll(logits.unsqueeze(-3).expand(shape), log_probs.expand(shape))
-    log_weights = (choice * temperature * weight_logits).log_softmax(-1).unsqueeze(-2)
-    each = -(log_weights - surprise).logsumexp(-1)
+    log_weights = (temperature * weight_logits).log_softmax(-1).unsqueeze(-2)
+    count = surprise.shape[-2]
+    given = surprise[..., range(count), [m * components // count for m in range(count)]]
+    mixed = -(log_weights - surprise).logsumexp(-1)
+    each = mixed if freedom == 1 else freedom * mixed + (1 - freedom) * given
     loss = temperature**2 * (each.mean(-1) if weights is None else (weights * each).sum(-1))
     remedy = "beyond 88·T e^{z/T} overflows float32; lower the learning rate, and keep smoothing above 0"
     return require_finite_loss(loss, output, remedy)
@@ -45,16 +49,16 @@ def dirichlet_mixture_loss(
 class DirichletMixture(Method):
     """Keeps the whole decomposition of members that fall into groups; for up to a few hundred classes.
 
-    Trained as EnD² is: the temperature stays at `initial_temperature` for a third of the training, falls linearly to 1
-    over the next third, and stays there. So that no component is given up before it has found its members, the weights
-    stay even for the first third and are freed over the second.
+    So that components do not collapse into one, each is first given some of the members, neighbours in their list; over
+    the second third of the training the likelihood of the mixture takes over. An `initial_temperature` above 1 is
+    EnD²'s: it softens the members for a third of the training and falls linearly to 1 over the next.
 
     Fitted on held-out inputs it predicts α_c = e^{lse(z_c) + b}·softmax(z_c/T) with T = `mean_temperature` and
     b = `precision_shift`, by the ensemble's total and knowledge.
     """
 
     components: int = 2
-    initial_temperature: float = 10.0
+    initial_temperature: float = 1.0
     smoothing: float = 1e-4
     mean_temperature: float = 1.0
     precision_shift: float = 0.0
@@ -74,10 +78,10 @@ class DirichletMixture(Method):
         return self.components * (size + 1)
 
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
-        choice = linear(0.0, 1.0, 1 / 3, 2 / 3)(progress)
+        freedom = linear(0.0, 1.0, 1 / 3, 2 / 3)(progress)
         members, temperature = targets.members.logits, self.temperature(progress)
         return dirichlet_mixture_loss(
-            output, members, self.components, temperature, self.smoothing, targets.weights, choice
+            output, members, self.components, temperature, self.smoothing, targets.weights, freedom
         )
 
     def predict(self, output: Tensor) -> second_order.DirichletMixture:

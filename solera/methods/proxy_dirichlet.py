@@ -118,12 +118,26 @@ def proxy_dirichlet_loss(
     return _loss(logits, Mixture(Categorical(members), weights), match, as_released)
 
 
+def mean_divergence(logits: Float[Tensor, "*batch K"], targets: Targets) -> Float[Tensor, "*batch"]:
+    """KL(p̄ ‖ softmax(z)) = −Σ_k p̄_k·ln softmax(z)_k − H(p̄); of top-k targets, the tail is spread evenly."""
+    scores = logits.log_softmax(-1)
+    if isinstance(targets, TopK):
+        excess = targets.probs - targets.rest.unsqueeze(-1)
+        surprise = -(excess * scores.gather(-1, targets.indices)).sum(-1) - targets.rest * scores.sum(-1)
+    else:
+        surprise = -(targets.mean * scores).sum(-1)
+    return surprise - targets.total
+
+
 @dataclass(frozen=True)
 class ProxyDirichlet(Method):
     """Keeps the whole decomposition, from two classes to tens of thousands.
 
     The loss is least where e^z = β̂, so Dir(e^z) stands in for the ensemble: its mean softmax(z) is the ensemble's p̄,
     its precision α₀ is Σ e^z. The one of e^z + 1 belongs to the training; `as_published` predicts with it as well.
+
+    The loss' own gradient is proportional to e^z: where members contradict each other, e^z is small and the mean is
+    learned last. `mean_weight` adds so much of KL(p̄ ‖ softmax(z)), which is least at the same e^z = β̂.
 
     Fitted on held-out inputs, mean ∝ e^{z/T} + d with T = `mean_temperature`, d = `mean_offset` (to labels), and
     α₀ = e^{a·lse(z) + b} with a = `precision_slope`, b = `precision_shift` (to the ensemble's knowledge).
@@ -132,6 +146,7 @@ class ProxyDirichlet(Method):
     match: Match = "rmi"
     as_released: bool = False
     as_published: bool = False
+    mean_weight: float = 0.0
     mean_temperature: float = 1.0
     mean_offset: float = 0.0
     precision_slope: float = 1.0
@@ -139,6 +154,8 @@ class ProxyDirichlet(Method):
 
     def __post_init__(self) -> None:
         require_match(self.match)
+        if not 0 <= self.mean_weight < math.inf:
+            raise ValueError(f"mean_weight must be 0 or a positive number, got {self.mean_weight}")
         require_map(self.mean_temperature, self.mean_offset, self.precision_slope, self.precision_shift)
         if self.as_published and self._map != (1.0, 0.0, 1.0, 0.0):
             raise ValueError(f"as_published predicts with e^z + 1, not with the map {self._map}: drop one of them")
@@ -148,10 +165,11 @@ class ProxyDirichlet(Method):
         return self.mean_temperature, self.mean_offset, self.precision_slope, self.precision_shift
 
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
-        return _loss(output, targets, self.match, self.as_released)
+        loss = _loss(output, targets, self.match, self.as_released)
+        return loss + self.mean_weight * mean_divergence(output, targets) if self.mean_weight else loss
 
-    def kernel(self, targets: Targets, classes: int) -> tuple[Kernel, tuple[Tensor, ...]]:
-        return _kernel(targets, self.match, self.as_released, classes)
+    def kernel(self, targets: Targets, classes: int) -> tuple[Kernel, tuple[Tensor, ...]] | None:
+        return None if self.mean_weight else _kernel(targets, self.match, self.as_released, classes)
 
     @property
     def softmax(self) -> bool:

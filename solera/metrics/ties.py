@@ -53,9 +53,16 @@ def cumulative_counts(score: NDArray, positive: NDArray[np.bool_]) -> tuple[NDAr
 
 def average_over_ties(score: NDArray, value: NDArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Both columns in rising order of score, each value replaced by the mean of the values tied with it."""
-    order = np.argsort(score)
-    ordered = score[order].astype(np.float64)
+    if value.dtype == np.bool_ and score.dtype == np.float64 and len(score) and score.min() >= 0:
+        keys = score.view(np.uint64) << 1  # as in `_walk`: numbers are sorted, not positions
+        keys |= value
+        keys.sort()
+        ordered, values = (keys >> 1).view(np.float64), (keys & 1).astype(np.float64)
+    else:
+        order = np.argsort(score)
+        ordered, values = score[order].astype(np.float64), value[order].astype(np.float64)
     starts = _block_starts(ordered)
+    if len(starts) == len(ordered):
+        return ordered, values
     counts = np.diff(starts, append=len(ordered))
-    means = np.add.reduceat(value[order].astype(np.float64), starts) / counts
-    return ordered, np.repeat(means, counts)
+    return ordered, np.repeat(np.add.reduceat(values, starts) / counts, counts)

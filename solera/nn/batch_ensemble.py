@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _NormBase
 import solera.nn
 from solera.core.seeds import generator
 from solera.data import map_tensors, tensors_in
+from solera.nn.build import build
 
 Average = Literal["products", "factors"]
 Factors = Literal["ones", "normal", "signs"]
@@ -103,10 +104,11 @@ def _layers(network: nn.Module) -> list[Any]:
 
 def _excess(factors: Factors, members: int, size: int, weight: Tensor, random: torch.Generator) -> nn.Parameter:
     """r − 1 or s − 1: what is stored, so that ordinary weight decay pulls the factors to one."""
+    draw = None if weight.is_meta else random  # a network without numbers needs none here
     start = {
         "ones": torch.zeros(members, size),
-        "normal": 0.5 * torch.randn(members, size, generator=random),
-        "signs": -2.0 * torch.randint(2, (members, size), generator=random),
+        "normal": 0.5 * torch.randn(members, size, generator=draw),
+        "signs": -2.0 * torch.randint(2, (members, size), generator=draw),
     }
     return nn.Parameter(start[factors].to(weight))
 
@@ -161,7 +163,7 @@ class Subnetworks(nn.Module):
         if norms not in ("shared", "own"):
             raise ValueError(f"norms must be 'shared' or 'own', got {norms!r}")
         if isinstance(network, Mapping):
-            network = getattr(solera.nn, network["name"])(**network["settings"])
+            network = build(network)
         assert isinstance(network, nn.Module)
         name = type(network).__name__
         if not _layers(network):

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 import solera.nn
+from solera.nn.build import build
 from solera.nn.units import Units
 
 # what acts on each element, or on the last axis, alone: it does not notice a member axis before that
@@ -25,6 +26,7 @@ LAST_AXIS = (
     *(nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Hardtanh, nn.Tanhshrink, nn.Sigmoid, nn.LogSigmoid, nn.Hardsigmoid),
     *(nn.Hardswish, nn.Softplus, nn.Softsign, nn.Softshrink, nn.Hardshrink, nn.Threshold),
 )
+_CACHED = 1 << 17  # elements of a layer's activations: more of them leave the cache before the next layer reads them
 _SWAP = threading.RLock()  # functional_call puts tensors into a module and takes them out: one thread at a time
 
 
@@ -79,10 +81,10 @@ def _stack(network: nn.Module, first: str, members: int) -> Iterator[tuple[str, 
                 yield f"{name}.{key}".removeprefix("."), module, key
 
 
-def _chain(module: nn.Module) -> list[nn.Module]:
+def chain(module: nn.Module) -> list[nn.Module]:
     """The layers of nested Sequentials, one after the other; anything else is one layer."""
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
-        return [layer for child in module for layer in _chain(child)]
+        return [layer for child in module for layer in chain(child)]
     return [module]
 
 
@@ -94,20 +96,25 @@ def _split(chain: list[nn.Module], head: list[nn.Module]) -> tuple[tuple[nn.Modu
     return (body, tail) if plain and all(layer in tail for layer in head) else ((), ())
 
 
-def _fan_out(inputs: Tensor, layer: nn.Linear, members: int) -> Tensor:
-    """The one linear layer of all heads as one product: [*batch, I] → [*batch, M, O]."""
-    own = layer._parameters  # `layer.weight` is a search through the module: microseconds that a batch of one feels
-    weight, bias = own["weight"], own["bias"]
-    assert weight is not None
-    outputs = linear(inputs, weight.flatten(0, 1), None if bias is None else bias.flatten())
-    return outputs.unflatten(-1, (members, layer.out_features))
+def fan_out(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The same inputs for M linear layers, as one product: [*batch, I] → [*batch, M, O]."""
+    members, outputs, features = weight.shape
+    every = linear(inputs, weight.reshape(-1, features), None if bias is None else bias.reshape(-1))
+    return every.view(*inputs.shape[:-1], members, outputs)
 
 
-def _side_by_side(inputs: Tensor, layer: nn.Linear) -> Tensor:
-    """One of several linear layers, each head with inputs of its own: [M, rows, I] → [M, rows, O]."""
-    if layer.bias is None:
-        return torch.bmm(inputs, layer.weight.mT)
-    return torch.baddbmm(layer.bias.unsqueeze(1), inputs, layer.weight.mT)
+def side_by_side(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """M linear layers, each with inputs of its own: [M, rows, I] → [M, rows, O]."""
+    if bias is None:
+        return torch.bmm(inputs, weight.mT)
+    return torch.baddbmm(bias.unsqueeze(1), inputs, weight.mT)
+
+
+def _tensors(layer: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Its weight and bias; `layer.weight` is a search through the module: microseconds that a batch of one feels."""
+    own = layer._parameters
+    assert own["weight"] is not None
+    return own["weight"], own["bias"]
 
 
 class _Once(TorchFunctionMode):
@@ -134,7 +141,7 @@ class Heads(nn.Module):
         if members < 1:
             raise ValueError(f"there must be at least one head, got members={members}")
         if isinstance(network, Mapping):
-            network = getattr(solera.nn, network["name"])(**network["settings"])
+            network = build(network)
         assert isinstance(network, nn.Module)
         name = type(network).__name__
         if hasattr(network, "settings") and type(network) is getattr(solera.nn, name, None):
@@ -143,7 +150,7 @@ class Heads(nn.Module):
         network = copy.deepcopy(network)
         self.members = members
         self._stacked = list(_stack(network, _first(network, head), members))
-        self._body, self._tail = _split(_chain(network), [module for _, module, _ in self._stacked])
+        self._body, self._tail = _split(chain(network), [module for _, module, _ in self._stacked])
         self._deep = sum(type(layer) is nn.Linear for layer in self._tail) > 1
         self._inner = (network,)  # a tuple hides it: its parts are this module's own, under the names they had
         for part in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
@@ -166,16 +173,28 @@ class Heads(nn.Module):
         return self._multiplied(inputs)
 
     def _multiplied(self, features: Tensor) -> Tensor:
+        outputs = fan_out(features, *_tensors(self._tail[0]))
         if not self._deep:
-            outputs = _fan_out(features, self._tail[0], self.members)  # type: ignore[arg-type]
             for layer in self._tail[1:]:
                 outputs = layer(outputs)
             return outputs
-        rows = features.reshape(-1, features.shape[-1])
-        outputs = rows.expand(self.members, *rows.shape)
-        for layer in self._tail:
-            outputs = _side_by_side(outputs, layer) if isinstance(layer, nn.Linear) else layer(outputs)
+        outputs = outputs.view(-1, *outputs.shape[-2:]).transpose(0, 1)
+        few = self.members  # or as many as have activations that stay in the cache together
+        if not torch.compiler.is_compiling():
+            few = max(1, _CACHED // max(1, outputs[0].numel()))
+        parts = [self._deeper(outputs[m : m + few], slice(m, m + few)) for m in range(0, self.members, few)]
+        outputs = parts[0] if len(parts) == 1 else torch.cat(parts)
         return outputs.transpose(0, 1).reshape(*features.shape[:-1], self.members, outputs.shape[-1])
+
+    def _deeper(self, outputs: Tensor, heads: slice) -> Tensor:
+        """What comes after the first linear layer, of some of the heads: [m, rows, H] → [m, rows, K]."""
+        for layer in self._tail[1:]:
+            if isinstance(layer, nn.Linear):
+                weight, bias = _tensors(layer)
+                outputs = side_by_side(outputs, weight[heads], None if bias is None else bias[heads])
+            else:
+                outputs = layer(outputs)
+        return outputs
 
     def _mapped(self, inputs: Any) -> Any:
         def one(head: dict[str, Tensor]) -> Any:

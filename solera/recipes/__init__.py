@@ -2,7 +2,7 @@
 
 import ast
 import importlib
-import pkgutil
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,27 +26,26 @@ def find(name: str) -> "type[Recipe]":
     )
 
 
+@cache
+def _recipes() -> dict[str, str]:
+    """By name, the first line of the docstring: of every module here with a class of its own name.
+
+    Read without importing them: their data and torch take seconds.
+    """
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        name = path.stem.replace("_", "-")
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and node.name.lower() == _class_name(name):
+                found[name] = (ast.get_docstring(node) or "").split("\n\n")[0]
+    return found
+
+
 def summary(name: str) -> str:
-    """The first line of a recipe's docstring, read without importing it: its data and torch take seconds."""
-    tree = ast.parse((Path(__file__).parent / f"{name.replace('-', '_')}.py").read_text())
-    wanted = _class_name(name)
-    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.lower() == wanted)
-    return (ast.get_docstring(found) or "").split("\n\n")[0]
+    """The first line of a recipe's docstring."""
+    return _recipes()[name]
 
 
 def names() -> list[str]:
     """Every recipe there is."""
-    parts = (
-        "base",
-        "data",
-        "endd_page",
-        "images",
-        "laws_page",
-        "ner_page",
-        "page",
-        "speech_page",
-        "strings",
-        "translation_page",
-    )
-    found = [m.name for m in pkgutil.iter_modules(__path__) if m.name not in parts]
-    return sorted(name.replace("_", "-") for name in found)
+    return list(_recipes())

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from solera import methods
+from solera.core.array_files import read_npy
 from solera.core.checks import require_finite, require_labels
 from solera.core.progress import tell
 from solera.core.seeds import stream
@@ -25,7 +26,7 @@ from solera.teachers.adapters import Forecasts, Predictions
 from solera.teachers.adapters.files import read
 from solera.training import Student, Training, distill
 from solera.training.card import require_own_folder
-from solera.training.distiller import floats
+from solera.training.distiller import default_method, floats
 from solera.training.settings import PATIENT
 
 
@@ -42,12 +43,7 @@ def method_named(name: str, family: str) -> Method:
 
 def load_array(path: str) -> np.ndarray:
     """One `.npy` file; never one that holds pickled objects."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    try:
-        return np.load(path, allow_pickle=False)
-    except ValueError as error:
-        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
+    return read_npy(Path(path))
 
 
 def load_saw(folds: str, saw: str, members: int | None = None) -> Tensor | None:
@@ -149,7 +145,7 @@ class Arrays(Recipe):
         train, held = rest.split(0.1, stream(self.seed, "validation"))
         said = teacher(train.all)
         real, size = said.family == "gaussian", said.mean.shape[-1]
-        method = method_named(self.method or ("normal-wishart" if real else "proxy-dirichlet"), said.family)
+        method = method_named(self.method, said.family) if self.method else default_method(said)
         work.say(
             f"{teacher.members} members, {len(x)} examples, {size} {'target dimensions' if real else 'classes'}: "
             f"distilling with {type(method).__name__}"

@@ -24,8 +24,9 @@ from solera.recipes.page import origin, pyplot
 from solera.teachers import Ensemble, capture
 from solera.training import Student, Training, distill
 
+# all by plain likelihood: with so few classes EnD²'s softened start helps neither Dirichlet
 LAWS: dict[str, Method] = {
-    "Dirichlet (EnD²)": EnD2(),
+    "Dirichlet (EnD²)": EnD2(initial_temperature=1.0),
     "mixture of Dirichlets": DirichletMixture(),
     "logistic-normal": LogisticNormal(),
 }
@@ -36,12 +37,13 @@ DISPUTED = (0.0, 0.0)  # where the two annotators differ
 
 @dataclass(frozen=True)
 class Problem:
-    """A set with its members: inputs and labels of three parts, inputs of no class, and who teaches."""
+    """A set with its members: inputs and labels of three parts, unlabelled inputs, unfamiliar ones, and who teaches."""
 
     train: tuple[Tensor, Tensor]
     held: tuple[Tensor, Tensor]  # to pick the epoch and to give uncertainty its size
     test: tuple[Tensor, Tensor]
-    unfamiliar: Tensor
+    auxiliary: Tensor  # unlabelled, unlike the training inputs: the teacher speaks for them
+    unfamiliar: Tensor  # what knowledge must tell from the test inputs
     ensemble: Ensemble
     classes: int
 
@@ -50,18 +52,18 @@ class Problem:
 class Laws(Recipe):
     """EnD², a mixture of Dirichlets and a logistic-normal: which law do members of two kinds follow?
 
-    Made-up data labelled by two annotators who differ, and satellite images seen by forests and networks. Two minutes.
+    Made-up data labelled by two annotators who differ, and satellite images seen by forests and networks. 3 minutes.
     """
 
     data: str = "../shared/data"
     members: int = 4  # of each of the two kinds
     repeats: int = 5  # each with members, students and splits of its own
-    epochs: int = 60  # of a student
+    steps: int = 800  # of a student
     rows: int = 600  # of the made-up set
     trees: int = 30
 
     def __post_init__(self) -> None:
-        for name in ("members", "epochs", "rows", "trees"):
+        for name in ("members", "steps", "rows", "trees"):
             require_positive(name, getattr(self, name))
         if self.repeats < 3:
             raise ValueError(f"repeats must be at least 3 to have a paired interval, got {self.repeats}")
@@ -90,7 +92,7 @@ class Laws(Recipe):
 
     def _students(self, problem: Problem, name: str, repeat: int, work: Workspace) -> dict[str, Student]:
         x, y = problem.train
-        batches = Batches(x, y, batch_size=128)
+        batches = Batches(x, y, auxiliary=problem.auxiliary, batch_size=64)
         place = work.folder / f"{name}-{repeat}"
         held = Batches(*problem.held, batch_size=512)
         memory, held_memory = (
@@ -101,7 +103,9 @@ class Laws(Recipe):
         for law, method in LAWS.items():
             torch.manual_seed(stream(self.seed, "student", repeat))
             network = MLP.for_inputs(x, method.outputs(problem.classes), (64, 64))
-            training = Training(self.epochs, lr=3e-3, weight_decay=1e-3, seed=stream(self.seed, "order", repeat))
+            training = Training(
+                max(1, self.steps // len(batches)), lr=3e-3, weight_decay=1e-3, seed=stream(self.seed, "order", repeat)
+            )
             student = distill(memory, network, batches, method, training)
             students[law] = calibrate(student, held_memory, held, show=False)
         return students
@@ -124,10 +128,10 @@ class Laws(Recipe):
             for kind in (0, 1)
         ]
         either = torch.where(torch.rand(len(x), generator=random) < 0.5, labels[0], labels[1])
-        far = 6 * torch.randn(self.rows, 2, generator=random)
+        auxiliary, far = (8 * torch.randn(count, 2, generator=random) for count in (self.rows // 2, self.rows))
         far = far[far.norm(dim=1) > 6]
         ensemble = Ensemble([model for kind in kinds for model in kind.models])
-        return Problem(*((x[part], either[part]) for part in parts), far, ensemble, 3)
+        return Problem(*((x[part], either[part]) for part in parts), auxiliary, far, ensemble, 3)
 
     def _satellite(self, seed: int) -> Problem:
         """Forests and networks on five kinds of ground; the sixth, cotton crop, is what nobody has seen."""
@@ -152,7 +156,8 @@ class Laws(Recipe):
         trees = [forest.fit(x[train].numpy(), y[train].numpy()) for forest in forests]
         test = y_test >= 0
         parts = (x[train], y[train]), (x[held], y[held]), (x_test[test], y_test[test])
-        return Problem(*parts, unfamiliar, Ensemble([*trees, *networks.models]), 5)
+        auxiliary = beyond(x[train], len(train) // 2, generator(seed, "auxiliary"))
+        return Problem(*parts, auxiliary, unfamiliar, Ensemble([*trees, *networks.models]), 5)
 
     def _disputed(self, work: Workspace) -> dict[str, list[float]]:
         """p(class 0) of every member and of samples of every law, at the middle of the disputed cloud."""
@@ -162,6 +167,12 @@ class Laws(Recipe):
         for law, student in self._students(problem, "annotators", 0, work).items():
             said[law] = samples(as_trained(student, law, at), generator(self.seed, "samples"))
         return said
+
+
+def beyond(x: Tensor, count: int, random: torch.Generator) -> Tensor:
+    """x_i + a·(x_j − x_i) with a from −1 to 2: between two rows of a table, or past one of them."""
+    first, second = (x[torch.randint(len(x), (count,), generator=random)] for _ in range(2))
+    return first + (3 * torch.rand(count, 1, generator=random) - 1) * (second - first)
 
 
 def annotated(count: int, random: torch.Generator) -> tuple[Tensor, list[Tensor]]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class ManyClasses(Recipe):
     batch_size: int = 128
     lr: float = 4e-3
     resamples: int = 100  # of the test images, for the intervals
-    judged_on: Literal["test", "validation"] = "test"  # settings are chosen on validation images
+    judged_on: str = "test"  # or "validation": settings are chosen on validation images
 
     def __post_init__(self) -> None:
         for name in ("members", "epochs", "steps", "batch_size", "lr", "resamples"):

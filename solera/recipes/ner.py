@@ -133,9 +133,9 @@ class Study:
         """The architecture of members and students."""
         return Tagger(self.text.words, self.text.tags, crf=crf)
 
-    def training(self, epochs: int, labels: float = 0.0) -> Training:
+    def training(self, epochs: int, labels: float = 0.0, lr: float = 2e-3) -> Training:
         """Settings that were chosen on the validation block."""
-        return Training(epochs, lr=2e-3, weight_decay=0.01, clip=1.0, label_weight=labels, seed=self.seed)
+        return Training(epochs, lr=lr, weight_decay=0.01, clip=1.0, label_weight=labels, seed=self.seed)
 
     def ensemble(self, kind: str) -> Ensemble:
         """Trained, or as it was trained before."""
@@ -169,7 +169,7 @@ class Study:
                 self.network(),
                 self.text.train,
                 method,
-                self.training(self.recipe.student_epochs, labels),
+                self.training(self.recipe.student_epochs, labels, lr=1e-3),  # it starts from a trained tagger
                 task=self.text.task,
                 validation=self.text.held,
                 start=first,

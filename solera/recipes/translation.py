@@ -130,7 +130,7 @@ class Study:
         file, recipe = self.folder / "tokenizer.json", self.recipe
         if not file.exists():
             lines = [line for side in ("de", "en") for line in read_lines(self._path("train", side))]
-            train_bpe(lines, recipe.vocabulary, lowercase=True).write(self.folder)
+            train_bpe(lines, recipe.vocabulary, lowercase=True).save(self.folder)
         return as_tokenizer(file)
 
     def pairs(self, name: str) -> Pairs:

@@ -3,7 +3,7 @@
 from solera.serving.export import Exported, export
 from solera.serving.graph import Graph
 from solera.serving.huggingface import export_huggingface
-from solera.serving.quantize import Quantized, quantize
+from solera.serving.quantize import Quantized, halve, quantize
 from solera.serving.serve import serve
 from solera.serving.settings import Settings
 from solera.serving.steps import Steps, export_steps
@@ -18,6 +18,7 @@ __all__ = [
     "export",
     "export_huggingface",
     "export_steps",
+    "halve",
     "quantize",
     "random_inputs",
     "serve",

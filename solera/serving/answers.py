@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -15,6 +14,7 @@ from solera.serving.refused import RefusedError, short
 from solera.serving.served import Served
 
 OFFERED = (JSON, NPZ, NPY)
+_FINITE = json.JSONEncoder(allow_nan=False).encode
 DEFAULT = "total"  # the uncertainty that a threshold is for, unless the request names one
 
 
@@ -49,8 +49,6 @@ def answer_type(accept: str) -> str:
 
 def require_finite(said: Arrays) -> None:
     """Finite inputs can still be too large for the student's own arithmetic."""
-    if math.isfinite(sum(float(array.sum(dtype=np.float64)) for array in said.values())):
-        return  # quick, and right: what is not finite stays so in a sum
     for name, array in said.items():
         wrong = ~np.isfinite(array)
         if wrong.any():
@@ -84,7 +82,7 @@ def _rows(said: Arrays, accepted: np.ndarray | None, served: Served) -> Iterator
         entry: dict[str, Any] = {} if served.family == "gaussian" else {"label": _label(said["mean"][row], served)}
         entry |= {name: array[row].tolist() for name, array in said.items()}
         entry |= {} if accepted is None else {"accepted": accepted[row].tolist()}
-        yield json.dumps(entry)
+        yield _FINITE(entry)
 
 
 def as_json(said: Arrays, accepted: np.ndarray | None, served: Served, asked: Asked) -> bytes:
@@ -127,5 +125,10 @@ def encoded(said: Arrays, asked: Asked, served: Served, kind: str) -> tuple[byte
     """The bytes of the answer, and what was accepted."""
     accepted = decided(said, asked.threshold, asked.measure)
     if kind == JSON:
-        return as_json(said, accepted, served, asked), accepted
+        try:
+            return as_json(said, accepted, served, asked), accepted
+        except ValueError:  # a number is not finite: say which
+            require_finite(said)
+            raise
+    require_finite(said)
     return (as_npz if kind == NPZ else as_npy)(said, accepted), accepted

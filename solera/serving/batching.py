@@ -176,7 +176,8 @@ class Batcher:
         while self._together and not self._closing and sum(part.rows for part in batch) < self.max_batch:
             self._arrived.clear()
             try:
-                await asyncio.wait_for(self._arrived.wait(), until - time.monotonic())
+                async with asyncio.timeout(until - time.monotonic()):
+                    await self._arrived.wait()
             except TimeoutError:
                 break
             self._take(batch)

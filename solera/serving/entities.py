@@ -3,6 +3,7 @@
 from fastapi import Request
 from fastapi.responses import Response
 
+from solera.serving.answers import require_finite
 from solera.serving.budget import Lease
 from solera.serving.reading import JSON
 from solera.serving.refused import RefusedError, short
@@ -23,9 +24,7 @@ class Entities:
         """Text or tokens in, entities out, within the time limit."""
         if (kind := kind_of(request)) != JSON:
             raise RefusedError(415, "Content-Type", f"the Content-Type is {short(kind)}: send {JSON}")
-        with self.line.budget.lease() as lease:
-            body = await self.line.body(request, lease)
-            return await self.line.in_time(self._answer(request, body, lease))
+        return await self.line.in_time(request, self._answer)
 
     async def _answer(self, request: Request, body: bytes, lease: Lease) -> Response:
         texts = await self.line.work(len(body), read_texts, body, self.line.limits)
@@ -44,5 +43,6 @@ class Entities:
         parts = []
         for seen, kept in self.reader.windows(len(words)):
             said = await self.service.said({self.only.name: numbers[None, seen]})
+            require_finite(said)
             parts.append({name: array[0, kept] for name, array in said.items()})
         return await self.line.in_thread(self.reader.entities, text, words, parts)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from solera.core.disk import write_bytes
+from solera.core.seal import sealed
 from solera.data import tensors_in
 from solera.distributions.base import Prediction
 from solera.serving.graph import Graph, require_onnx
@@ -170,6 +171,6 @@ def _written(
     onnx.helper.set_model_props(model, facts)
     if model.ByteSize() >= 2**31:
         raise ValueError(f"{path} would have {model.ByteSize():,} bytes, ONNX files end at 2 GB: export to .pt2")
-    content = model.SerializeToString()
+    content = sealed(model.SerializeToString(deterministic=True))
     graph = Graph(content)
     return content, lambda tensors: list(graph(tensors).values())

@@ -8,6 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from solera.core.disk import read_bytes
+from solera.core.errors import DamagedFileError
+from solera.core.onnx_files import external_names
+from solera.core.seal import has_seal, seal_holds
+
 Arrays = dict[str, np.ndarray]
 
 
@@ -23,6 +28,15 @@ def require_onnx() -> None:
         ) from error
 
 
+def _require_whole(content: bytes, what: str) -> None:
+    """Every byte is as `solera export` wrote it, and the graph reads no other file."""
+    if not seal_holds(content):
+        why = "it is damaged, its checksum does not match" if has_seal(content) else "it carries no checksum"
+        raise DamagedFileError(f"{what} is no graph of a student ({why}): solera export makes one")
+    if external_names(Path(what), content):
+        raise DamagedFileError(f"{what} is no graph of a student (it keeps weights elsewhere): solera export makes one")
+
+
 class Graph:
     """An exported student, run by onnxruntime: arrays or tensors in, named arrays out."""
 
@@ -36,7 +50,10 @@ class Graph:
         options.intra_op_num_threads = threads or torch.get_num_threads()
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        content, what = (source, "this") if isinstance(source, bytes) else (str(source), str(source))
+        content, what = (
+            (source, "this") if isinstance(source, bytes) else (bytes(read_bytes(Path(source))), str(source))
+        )
+        _require_whole(content, what)
         try:
             self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
             self.inputs = {node.name: tuple(node.shape) for node in self.session.get_inputs()}

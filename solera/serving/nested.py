@@ -57,7 +57,8 @@ def from_text(body: bytes, shape: Sequence[Any], limits: Limits) -> tuple[np.nda
     rows = 1 if whole else rows
     limits.check_rows(rows, "inputs")
     try:
-        pairs = json.loads(b'{"inputs": null' + body[end:], object_pairs_hook=list)
+        rest = body[end:].strip()
+        pairs = [] if rest == b"}" else json.loads(b'{"inputs": null' + rest, object_pairs_hook=list)
         array = _array(numbers.translate(_BRACKETS))
     except (ValueError, OverflowError, RecursionError):
         return None

@@ -1,7 +1,6 @@
 """`serve`: a student behind HTTP, until it is told to stop."""
 
 import asyncio
-import resource
 import signal
 import socket
 import sys
@@ -44,6 +43,10 @@ def _quick_switches() -> Iterator[None]:
 
 def _room_for(connections: int) -> int:
     """As many connections as the process may have open files for; it takes as many files as it is allowed to."""
+    try:
+        import resource
+    except ImportError:  # not Unix, where files and connections are not counted together
+        return connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < connections + FILES:
         soft = connections + FILES if hard == resource.RLIM_INFINITY else min(connections + FILES, hard)

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from starlette.requests import ClientDisconnect
 
-from solera.serving.answers import answer_type, bytes_of_answer, encoded, require_finite
+from solera.serving.answers import answer_type, bytes_of_answer, encoded
 from solera.serving.batching import Batcher, FullError
 from solera.serving.budget import Budget, Lease
 from solera.serving.counters import Counters
@@ -39,9 +40,13 @@ async def body_of(request: Request, most: int, lease: Lease) -> bytes:
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > most:
         raise RefusedError(413, "body", f"the body has {length[:20]} bytes: {reason}")
-    body = bytearray()
-    async for part in request.stream():
-        body += part
+    body, more = bytearray(), True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
         if len(body) > most:
             raise RefusedError(413, "body", f"the body has more than {most} bytes: {reason}")
         lease.hold(len(body))  # what has arrived, not what was announced: who sends nothing takes nothing
@@ -87,25 +92,22 @@ class Line:
         """The function's result, for `size` bytes: if they are many, in a thread."""
         return function(*arguments) if size <= QUICK else await self.in_thread(function, *arguments)
 
-    async def body(self, request: Request, lease: Lease) -> bytes:
-        """The bytes of a request, within the time limit."""
-        seconds = self.settings.timeout
-        try:
-            async with asyncio.timeout(seconds):
-                return await body_of(request, self.settings.max_bytes, lease)
-        except TimeoutError:
-            reason = f"the body did not arrive within {seconds:g} s: send it faster, or fewer rows at a time"
-            raise RefusedError(408, "body", reason, {"Connection": "close"}) from None
-
-    async def in_time(self, answering: Awaitable[Given]) -> Given:
-        """What is answered, within the time limit."""
-        seconds = self.settings.timeout
-        try:
-            async with asyncio.timeout(seconds):
-                return await answering
-        except TimeoutError:
-            reason = f"the answer was not ready within {seconds:g} s: send fewer rows at a time, or try again later"
-            raise RefusedError(504, "service", reason, {"Retry-After": "1"}) from None
+    async def in_time(
+        self, request: Request, answering: Callable[[Request, bytes, Lease], Awaitable[Response]]
+    ) -> Response:
+        """The answer to a request, received, read, answered and written within the time limit."""
+        seconds, body = self.settings.timeout, None
+        with self.budget.lease() as lease:
+            try:
+                async with asyncio.timeout(seconds):
+                    body = await body_of(request, self.settings.max_bytes, lease)
+                    return await answering(request, body, lease)
+            except TimeoutError:
+                if body is None:
+                    reason = f"the body did not arrive within {seconds:g} s: send it faster, or fewer rows at a time"
+                    raise RefusedError(408, "body", reason, {"Connection": "close"}) from None
+                reason = f"the answer was not ready within {seconds:g} s: send fewer rows at a time, or try again later"
+                raise RefusedError(504, "service", reason, {"Retry-After": "1"}) from None
 
     async def ask(self, arrays: Arrays, kind: Any = None) -> Arrays:
         """The answer, in its turn."""
@@ -129,29 +131,29 @@ class Service:
 
     def read(self, body: bytes, kind: str, query: Any) -> Asked:
         """The request, read and checked."""
-        threshold, measure = threshold_in_query(query.get("threshold")), measure_of(query.get("measure"), self.served)
         given = read(body, kind, self.served, self.line.limits)
+        if not query:
+            return given
+        threshold, measure = threshold_in_query(query.get("threshold")), measure_of(query.get("measure"), self.served)
         threshold, measure = _once("threshold", threshold, given.threshold), _once("measure", measure, given.measure)
         return Asked(given.arrays, threshold, measure)
 
     async def said(self, arrays: Arrays) -> Arrays:
         """What the student says, in its turn."""
         try:
-            said = await self.line.ask(arrays)
+            return await self.line.ask(arrays)
         except ValueError as error:
             raise RefusedError(422, "inputs", f"the student cannot read these inputs: {error}") from error
-        require_finite(said)
-        return said
 
     async def predict(self, request: Request) -> Response:
         """From the bytes of a request to those of its answer, within the time limit."""
-        with self.line.budget.lease() as lease:
-            kind = answer_type(request.headers.get("accept", ""))
-            body = await self.line.body(request, lease)
-            return await self.line.in_time(self._answer(request, body, kind, lease))
+        answer_type(request.headers.get("accept", ""))  # refuses before the body is received
+        return await self.line.in_time(request, self._answer)
 
-    async def _answer(self, request: Request, body: bytes, kind: str, lease: Lease) -> Response:
-        asked = await self.line.work(len(body), self.read, body, kind_of(request), request.query_params)
+    async def _answer(self, request: Request, body: bytes, lease: Lease) -> Response:
+        kind = answer_type(request.headers.get("accept", ""))
+        query = request.query_params if request.scope["query_string"] else {}
+        asked = await self.line.work(len(body), self.read, body, kind_of(request), query)
         size = bytes_of_answer(self.served, asked, kind)
         lease.hold(len(body) + sum(array.nbytes for array in asked.arrays.values()) + size)
         request.state.rows = asked.rows

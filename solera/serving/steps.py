@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from solera.core.disk import write_bytes
+from solera.core.seal import sealed
 from solera.data import Pairs, Tokenizer
 from solera.data.tokenizers import load_tokenizer
 from solera.decoding import Hypotheses, beam, log_probs_of
@@ -135,7 +136,7 @@ def _exported(module: nn.Module, given: dict[str, Any], outputs: list[str], free
     flat = [tensor for nest in nests for tensor in (nest if isinstance(nest, list) else [nest])]
     with quietly(), torch.no_grad():
         program = torch.export.export(module.eval(), tuple(nests), dynamic_shapes=shapes, strict=False)
-        return to_onnx(program, names, outputs, [named(tensor) for tensor in flat]).SerializeToString()
+        return sealed(to_onnx(program, names, outputs, [named(t) for t in flat]).SerializeToString(deterministic=True))
 
 
 @torch.no_grad()

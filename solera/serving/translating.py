@@ -88,11 +88,9 @@ class Translating:
 
     async def __call__(self, request: Request) -> Response:
         """From the bytes of a request to those of its answer, within the time limit."""
-        with self.line.budget.lease() as lease:
-            body = await self.line.body(request, lease)
-            return await self.line.in_time(self._answer(request, body, lease))
+        return await self.line.in_time(request, self._answer)
 
-    async def _answer(self, request: Request, body: bytes, lease: Lease) -> Response:
+    async def _answer(self, request: Request, body: bytes, _: Lease) -> Response:
         asked = await self.line.work(len(body), read_request, body, self.line.limits, self.measures)
         request.state.rows = len(asked.text)
         arrays = {"text": np.array(asked.text, object), "beams": np.full(len(asked.text), asked.beams)}

@@ -188,6 +188,10 @@ class Task(ABC):
     def likeness(self, columns: Columns) -> Row:
         """How close a model is to the reference, from the columns that `compare` gave."""
 
+    def stands_in(self, likeness: Row) -> bool:
+        """Whether a model that is so like its reference can stand in for it; where there is no rule, it can."""
+        return True
+
     def rejected(self, columns: Columns) -> Columns:
         """The columns of what is kept or rejected one by one: the elements, or (entities) what they make up."""
         return columns

@@ -32,6 +32,7 @@ from solera.tasks.base import (
 )
 
 SHOWN = 5  # classes of an example in the report
+LEAST_AGREEMENT = 0.95  # of a student with its ensemble
 OVERCONFIDENT = 0.05  # of mean confidence above accuracy
 
 
@@ -77,10 +78,8 @@ class Classification(Task):
         if labels.is_floating_point():
             raise ValueError(f"classes are whole numbers, got targets of {labels.dtype}: call .long() on them")
         if labels.numel():
-            least, most = torch.aminmax(
-                labels
-            )  # one look at labels that are all in order, which is every time but once
-            if least < 0 or most >= size:
+            least, most = torch.aminmax(labels)  # one look at labels that are in order, which is every time but once
+            if least.item() < 0 or most.item() >= size:
                 require_labels("labels", labels.masked_fill(labels == UNLABELLED, 0), size, batch.index)
 
     def outputs(self, target: Int[Tensor, "*batch"], size: int) -> int:
@@ -127,6 +126,11 @@ class Classification(Task):
 
     def likeness(self, columns: Columns) -> Row:
         return {"agreement": mean_of(columns, "agrees"), "KL from the ensemble": mean_of(columns, "kl")}
+
+    def stands_in(self, likeness: Row) -> bool:
+        """It names the same class for 95 % of the inputs."""
+        agreement = likeness.get("agreement")
+        return agreement is None or agreement >= LEAST_AGREEMENT
 
     def error(self, columns: Columns) -> np.ndarray:
         return ~columns["correct"]

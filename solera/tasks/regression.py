@@ -36,6 +36,7 @@ from solera.tasks.base import (
 )
 
 POINTS = 1500  # of a picture
+MOST_DISTANCE = 0.3  # of a student's means from its ensemble's, in the ensemble's standard deviations
 HOLDS = 0.8  # of the targets: a 90 % interval that holds fewer is over-confident
 Ends = tuple[np.ndarray, np.ndarray]
 Marginal = tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]
@@ -150,6 +151,11 @@ class Regression(Task):
 
     def likeness(self, columns: Columns) -> Row:
         return {"mean's distance, in σ": float(np.sqrt(mean_of(columns, "away")))}
+
+    def stands_in(self, likeness: Row) -> bool:
+        """Its means are within 0.3 of the ensemble's standard deviations: squared errors grow by less than 9 %."""
+        distance = likeness.get("mean's distance, in σ")
+        return distance is None or distance <= MOST_DISTANCE
 
     def error(self, columns: Columns) -> np.ndarray:
         return columns["squared_error"]

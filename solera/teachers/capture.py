@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.disk import only_writer, write_manifest, write_tensors
+from solera.core.disk import only_writer, require_room, write_manifest
 from solera.core.errors import MismatchError
 from solera.core.processes import await_first, present, rank_and_world, require_nobody
 from solera.core.progress import progress, tell
+from solera.core.tensor_files import write_tensors
 from solera.data import Batch, Batches, as_batches, require_finite_inputs
 from solera.data.names import Names, class_names
 from solera.tasks import Task
@@ -22,7 +23,16 @@ from solera.teachers.base import Teacher, row_fingerprints
 from solera.teachers.codecs import Codec, Columns, codec_named
 from solera.teachers.manifests import MANIFEST, gather_leftovers, join, nothing, opened, part_name, settings_of
 from solera.teachers.transfer_set import KIND, VERSION, TransferSet, open_shard, require_same_members
+from solera.teachers.truth import (
+    OURS,
+    Indices,
+    answered,
+    require_distinct,
+    require_finite_answers,
+    require_own_shard,
+)
 
+ROUNDING = 0.005  # of a mean probability that was kept in 16 bits; of continuous targets, relative to max(1, |mean|)
 _BOOKKEEPING_BYTES = 24  # index, length and fingerprint of an example
 
 
@@ -41,14 +51,14 @@ class _Shard:
         self.parts: list[Columns] = []
         self.bytes = 0
 
-    def add(self, batch: Batch, encoded: Columns) -> None:
+    def add(self, batch: Batch, encoded: Columns, fingerprints: np.ndarray) -> None:
         lengths = lengths_of(batch)
         if batch.weight is not None and batch.weight.ndim > 1:
             kept = torch.arange(batch.weight.shape[1]) < lengths[:, None]
             encoded = {name: column[kept] for name, column in encoded.items()}
         part = {name: column.cpu() for name, column in encoded.items()}
         part |= {"index": batch.index.cpu(), "lengths": lengths}
-        part["fingerprints"] = torch.from_numpy(row_fingerprints(batch))
+        part["fingerprints"] = torch.from_numpy(fingerprints)
         self.parts.append(part)
         self.bytes += sum(column.numel() * column.element_size() for column in part.values())
 
@@ -69,14 +79,14 @@ class _Known:
         order = np.argsort(self.ids, kind="stable")
         self.ids, self.prints = self.ids[order], prints[order]
 
-    def has(self, batch: Batch) -> bool:
+    def has(self, batch: Batch, fingerprints: np.ndarray) -> bool:
         """Whether these examples are there; the same index with another input is refused."""
         if not len(self.ids):
             return False
         wanted = batch.index.numpy()
         place = np.searchsorted(self.ids, wanted).clip(max=len(self.ids) - 1)
         there = self.ids[place] == wanted
-        changed = there & (self.prints[place] != row_fingerprints(batch))
+        changed = there & (self.prints[place] != fingerprints)
         if changed.any():
             what = f"example {wanted[changed][0]} has changed"
             raise MismatchError(f"{self.path} was begun on other inputs, {what}: choose another folder")
@@ -116,11 +126,7 @@ def _require_room(path: Path, need: int | None) -> None:
         tell(f"capture into {path}: {free / 1e9:.1f} GB free")
         return
     tell(f"capture into {path}: {need:,} bytes ({need / 1e6:.1f} MB), {free / 1e9:.1f} GB free")
-    if need > free:
-        raise ValueError(
-            f"capturing into {path} takes {need:,} bytes, its disk has {free:,} free: "
-            "make room, choose another folder, or a smaller codec ('top_k')"
-        )
+    require_room(path, need, "make room, choose another folder, or a smaller codec ('top_k')")
 
 
 class _Writer:
@@ -130,8 +136,8 @@ class _Writer:
         self.path, self.file, self.prefix, self.manifest, self.begun = path, file, prefix, manifest, begun
         self.shard = _Shard()
 
-    def add(self, batch: Batch, encoded: Columns, shard_bytes: int) -> None:
-        self.shard.add(batch, encoded)
+    def add(self, batch: Batch, encoded: Columns, fingerprints: np.ndarray, shard_bytes: int) -> None:
+        self.shard.add(batch, encoded, fingerprints)
         if self.shard.bytes >= shard_bytes:
             self.flush()
 
@@ -139,7 +145,8 @@ class _Writer:
         if self.shard.parts:
             number = self.begun + len(self.manifest["shards"])  # above that of every shard there is: names are new
             file, columns = f"{self.prefix}-{number:05d}.safetensors", self.shard.joined()
-            checksum = write_tensors(self.path / file, columns)
+            require_own_shard(self.path / file)
+            checksum = write_tensors(self.path / file, columns, OURS)
             self.manifest["shards"].append({"file": file, "sha256": checksum, "examples": len(columns["index"])})
             self.write()
             self.shard = _Shard()
@@ -157,14 +164,17 @@ def _ask(
     teacher: Teacher, batches: Iterable[Batch], codec: Codec, known: _Known, writer: _Writer, shard_bytes: int
 ) -> None:
     """What the teacher says about this process's share of the batches, but for what is already known."""
-    (rank, world), asked = rank_and_world(), False
+    (rank, world), asked, indices = rank_and_world(), False, Indices()
     total = len(range(rank, len(batches), world)) if hasattr(batches, "__len__") else 0  # type: ignore[arg-type]
     with progress(f"capture into {writer.path}", total) as advance:
         for batch in islice(iter(batches), rank, None, world):
-            if not known.has(batch):
+            indices.add(batch.index.numpy())
+            fingerprints = row_fingerprints(batch)  # before anybody is asked: of what is answered
+            if not known.has(batch, fingerprints):
                 require_finite_inputs(batch)
-                targets = teacher(batch)
+                targets = answered(teacher, batch, fingerprints)
                 encoded = codec.encode(targets)
+                require_finite_answers(batch, encoded)
                 if not asked:
                     _require_room(writer.path, forecast(batches, encoded, batch))
                     tokens, classes = batch.weight is not None and batch.weight.ndim > 1, targets.mean.shape[-1]
@@ -173,7 +183,7 @@ def _ask(
                         raise ValueError(f"there are {len(labels)} labels for {classes} classes: {labels}")
                     writer.manifest |= {"classes": classes, "tokens": tokens}
                     asked = True
-                writer.add(batch, encoded, shard_bytes)
+                writer.add(batch, encoded, fingerprints, shard_bytes)
             advance("")
 
 
@@ -202,6 +212,7 @@ def capture(
     asked = {"codec": settings_of(codec), "members": teacher.fingerprints, "labels": _names(teacher, labels)}
     asked["vocabulary"] = getattr(batches, "vocabulary", None)
     rank, world = rank_and_world()
+    require_distinct(batches)
     opened(path, asked)  # refuses, if it must, before anybody waits
     if rank:
         await_first(path)
@@ -231,17 +242,24 @@ def capture(
 def verify(remembered: TransferSet, teacher: Teacher, batches: Iterable[Batch], examples: int = 256) -> float:
     """Compares a sample with the live teacher; returns the largest difference of a mean probability.
 
-    Opening the transfer set has already re-read every checksum.
+    More than rounding explains is a MismatchError: another teacher answers under these names. Opening the transfer set
+    has already re-read every checksum.
     """
     require_same_members(remembered.path, remembered.fingerprints, teacher.fingerprints)
     worst, seen = 0.0, 0
     for batch in batches:
         remembered.check(batch)
         live, kept = teacher(batch).mean, remembered(batch).mean
-        gap = (live - kept).abs().amax(-1)
+        gap = ((live - kept).abs() / live.abs().clamp(min=1)).amax(-1)
         if batch.weight is not None:
             gap = gap * (batch.weight > 0)
         worst, seen = max(worst, float(gap.max())), seen + len(batch)
         if seen >= examples:
             break
+    keep = getattr(remembered.codec, "keep", None)
+    if not worst <= (allowed := ROUNDING + (0.0 if keep is None else 1 / (keep + 1))):  # a class not kept is no larger
+        raise MismatchError(
+            f"this teacher's answers differ from those in {remembered.path} by {worst:.3g}, rounding explains "
+            f"{allowed:.3g}: it is another teacher under the same fingerprints, capture again into another folder"
+        )
     return worst

@@ -30,9 +30,10 @@ class Codec(Protocol):
 
 
 def _rounded(log_probs: Tensor, dtype: str) -> Tensor:
-    """In fewer bits; what is too small for them becomes their smallest."""
+    """In fewer bits; what is too small for them becomes their smallest, and a class without probability stays so."""
     kind = getattr(torch, dtype)
-    return log_probs.clamp(min=torch.finfo(kind).min).to(kind)
+    kept = log_probs.clamp(min=torch.finfo(kind).min).masked_fill(log_probs == -torch.inf, -torch.inf)
+    return kept.to(kind)
 
 
 def _spread_columns(spread: Spread) -> Columns:

@@ -10,11 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from solera.core.disk import read_manifest, write_manifest
+from solera.core.disk import write_manifest
 from solera.core.errors import MismatchError
 from solera.core.processes import await_process, forget_processes
 from solera.teachers.codecs import Codec, name_of
-from solera.teachers.transfer_set import KIND, VERSION, require_same_members
+from solera.teachers.transfer_set import KIND, VERSION, read_own_manifest, require_same_members
 
 MANIFEST = "manifest.json"
 Manifest = dict[str, Any]
@@ -37,7 +37,7 @@ def nothing(path: Path) -> ValueError:
 
 def _read(file: Path, asked: Manifest) -> Manifest:
     """A manifest, once it is sure to belong to what is asked for now."""
-    path, found = file.parent, read_manifest(file, KIND, VERSION)
+    path, found = file.parent, read_own_manifest(file)
     if found["codec"] != asked["codec"]:
         raise MismatchError(
             f"{path} was begun with codec {found['codec']}, not {asked['codec']}: choose another folder"
@@ -84,7 +84,7 @@ def gather_leftovers(path: Path, asked: Manifest) -> None:
 
 
 def _complete(file: Path) -> bool:
-    return file.exists() and read_manifest(file, KIND, VERSION)["complete"]
+    return file.exists() and read_own_manifest(file)["complete"]
 
 
 def join(path: Path, whole: Manifest, rank: int, world: int) -> None:
@@ -95,7 +95,7 @@ def join(path: Path, whole: Manifest, rank: int, world: int) -> None:
     files = [path / part_name(number) for number in range(world)]
     for number, file in enumerate(files):
         await_process(number, path, lambda file=file: _complete(file))
-    found = _joined(whole, [read_manifest(file, KIND, VERSION) for file in files])
+    found = _joined(whole, [read_own_manifest(file) for file in files])
     if not found["shards"]:
         raise nothing(path)
     kept = {key: value for key, value in found.items() if key not in ("kind", "version")}

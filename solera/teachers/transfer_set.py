@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from solera.core.disk import map_tensors, read_manifest, require_checksum
+from solera.core.disk import inside, read_manifest
 from solera.core.errors import DamagedFileError, MismatchError
+from solera.core.schema import reading, require_form
+from solera.core.tensor_files import map_tensors
 from solera.data import Batch, tensors_in
 from solera.distributions.base import Targets
 from solera.teachers.base import Teacher, row_fingerprints
@@ -23,10 +25,43 @@ KIND, VERSION = "transfer set", 1
 BOOKKEEPING = ("index", "lengths", "fingerprints")
 
 
+FORM = {  # of manifest.json
+    "codec": {"name": str},
+    "members": [str],
+    "labels": (None, [str]),
+    "vocabulary?": (None, str),
+    "shards": [{"file": str, "sha256": str, "examples": int}],
+    "complete": bool,
+    "classes?": int,
+    "tokens?": bool,
+}
+
+
+def read_own_manifest(file: Path) -> dict[str, Any]:
+    """The manifest of a transfer set, every key as it must be."""
+    found = read_manifest(file, KIND, VERSION)
+    require_form(file, found, FORM)
+    if found["shards"]:
+        require_form(file, found, {"classes": int, "tokens": bool})
+    return found
+
+
 def open_shard(path: Path, entry: dict[str, Any]) -> dict[str, np.ndarray]:
-    """The arrays of one shard, once its checksum is right."""
-    require_checksum(path / entry["file"], entry["sha256"])
-    return map_tensors(path / entry["file"])
+    """The arrays of one shard, once its checksum is right and its columns have a row for every example or token."""
+    file = inside(path, entry["file"])
+    found = map_tensors(file, entry["sha256"])
+    if missing := [name for name in BOOKKEEPING if name not in found]:
+        raise DamagedFileError(f"{file} has no column {missing[0]!r}: restore it, or capture again")
+    index, lengths = found["index"], found["lengths"]
+    whole = index.dtype == lengths.dtype == np.int64 and found["fingerprints"].dtype == np.uint64
+    flat = index.ndim == 1 and index.shape == lengths.shape == found["fingerprints"].shape
+    if not (whole and flat) or (lengths < 0).any():
+        raise DamagedFileError(f"{file}: its columns index, lengths and fingerprints do not belong together")
+    rows = int(lengths.sum())
+    for name, column in found.items():
+        if name not in BOOKKEEPING and (column.ndim < 1 or len(column) != rows):
+            raise DamagedFileError(f"{file}: column {name!r} has the shape {column.shape}, not {rows} rows")
+    return found
 
 
 class TransferSet:
@@ -37,7 +72,7 @@ class TransferSet:
     def __init__(self, path: str | Path, teacher: Teacher | None = None, labels: list[str] | None = None) -> None:
         """Reads every checksum first. With `teacher` or `labels`, refuses predictions that belong to others."""
         self.path = Path(path)
-        self.manifest = read_manifest(self.path / "manifest.json", KIND, VERSION)
+        self.manifest = read_own_manifest(self.path / "manifest.json")
         if not self.manifest["complete"]:
             raise DamagedFileError(f"{self.path} was left unfinished: run the same capture again to complete it")
         if teacher is not None:
@@ -46,7 +81,10 @@ class TransferSet:
             raise MismatchError(
                 f"{self.path} was captured with labels {self.manifest['labels']}, these are {labels}: capture again"
             )
-        self.codec = codec_named(**self.manifest["codec"])
+        if not self.manifest["shards"]:
+            raise DamagedFileError(f"{self.path / 'manifest.json'} names no shards: capture again")
+        with reading(self.path / "manifest.json", "codec"):
+            self.codec = codec_named(**self.manifest["codec"])
         self.shards = [open_shard(self.path, entry) for entry in self.manifest["shards"]]
         self._ids, self._place, self._lengths, self._fingerprints = self._bookkeeping()
 

@@ -1,16 +1,17 @@
 """What is written beside a student's weights: what goes in and comes out, where it came from, and its model card."""
 
-import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from solera.core.disk import read_manifest, write_bytes, write_manifest
+from solera.core.disk import in_turn, read_checked, read_manifest
+from solera.core.folders import read_version, require_own, write_version
+from solera.core.schema import require_form
 from solera.data import tensors_in
 
 KIND, VERSION = "student", 1
@@ -213,23 +214,39 @@ def model_card(config: Mapping[str, Any]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _is_ours(file: Path) -> bool:
-    """Whether Student.save wrote this config.json or README.md; of weights alone nobody can tell."""
-    if file.name == CONFIG:
-        try:
-            return json.loads(file.read_bytes())["kind"] == KIND
-        except (ValueError, KeyError, TypeError):
-            return False
-    return file.name == CARD and file.read_bytes().startswith(_TOP.encode())
+FORM = {  # of config.json, as far as it is read
+    "method": {"name": str, "settings": dict},
+    "network": {"name": str, "settings?": dict, "class?": str, "made_by?": str},
+    "labels": (None, [(str, float)]),
+    "weights": {"file": str, "sha256": str},
+    "tokenizer?": (None, {"file": str, "start": int, "fingerprint": str}),
+    "preprocessing?": {
+        "inputs": [{"name": str, "shape": (None, [(int, str)]), "dtype": str}],
+        "features": [str],
+        "units": {str: str},
+    },
+    "notes?": {
+        "data?": str,
+        "teachers?": [str],
+        **{f"{name}?": {str: (float, str)} for name in ("fit", "metrics", "thresholds")},
+    },
+}
 
 
-def require_own_folder(folder: Path) -> None:
-    """Refuses to write over somebody else's files; an earlier student, or what a kill left of one, may be replaced."""
-    there = [folder / name for name in (CONFIG, CARD, WEIGHTS) if (folder / name).exists()]
-    if there and not _is_ours(there[0]):
-        raise ValueError(
-            f"{there[0]} is not from a student of Solera's and would be lost: choose another folder, or move it away"
-        )
+def read_student_files(folder: Path) -> tuple[dict[str, Any], dict[str, bytearray]]:
+    """The config of a student and what the files that it vouches for hold, all of one version."""
+    config, files = read_version(folder / CONFIG, KIND, VERSION, unchecked=[CARD])
+    require_form(folder / CONFIG, config, FORM)
+    if WEIGHTS not in files:  # an earlier Solera listed the weights alone
+        files[WEIGHTS] = read_checked(folder / WEIGHTS, config["weights"]["sha256"])
+    return config, files
+
+
+def require_own_folder(folder: Path, files: Iterable[str] = (WEIGHTS, CARD)) -> None:
+    """Refuses to write over somebody else's files; an earlier student, or what is left of one, may be replaced."""
+    card = folder / CARD
+    left = not (folder / CONFIG).exists() and card.is_file() and card.read_bytes().startswith(_TOP.encode())
+    require_own(folder / CONFIG, KIND, files, (CARD, WEIGHTS) if left else ())
 
 
 def record(folder: str | Path, metrics: Mapping[str, float], thresholds: Mapping[str, float]) -> None:
@@ -238,14 +255,16 @@ def record(folder: str | Path, metrics: Mapping[str, float], thresholds: Mapping
     The rest of the card, which its owner may have edited, stays as it is.
     """
     folder = Path(folder)
-    config = read_manifest(folder / CONFIG, KIND, VERSION)
-    notes = Notes(**{**config.get("notes", {}), "metrics": metrics, "thresholds": thresholds}).entry()
-    card = folder / CARD
-    if card.is_file():
-        text = card.read_text()
-        for section in _measured(notes):
-            title = section.splitlines()[0]
-            text = re.sub(rf"^{title}\n.*?(?=^## |\Z)", lambda _, s=section: f"{s}\n\n", text, flags=re.M | re.S)
-        write_bytes(card, (text.rstrip("\n") + "\n").encode())
-    kept = {key: value for key, value in config.items() if key not in ("kind", "version")}
-    write_manifest(folder / CONFIG, KIND, config["version"], {**kept, "notes": notes})
+    with in_turn(folder):
+        config = read_manifest(folder / CONFIG, KIND, VERSION)
+        notes = Notes(**{**config.get("notes", {}), "metrics": metrics, "thresholds": thresholds}).entry()
+        card, files = folder / CARD, {}
+        if card.is_file():
+            text = card.read_text()
+            for section in _measured(notes):
+                title = section.splitlines()[0]
+                text = re.sub(rf"^{title}\n.*?(?=^## |\Z)", lambda _, s=section: f"{s}\n\n", text, flags=re.M | re.S)
+            files[CARD] = [(text.rstrip("\n") + "\n").encode()]
+        kept = {key: value for key, value in config.items() if key not in ("kind", "version", "files")}
+        same = config.get("files") or {WEIGHTS: config["weights"]["sha256"]}
+        write_version(folder / CONFIG, KIND, config["version"], {**kept, "notes": notes}, files, same)

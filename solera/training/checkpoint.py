@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from solera.core.disk import write_tensors
 from solera.core.errors import DamagedFileError, MismatchError
+from solera.core.schema import reading, require_form
+from solera.core.tensor_files import read_sealed_tensors, write_sealed_tensors
 
 
 @dataclass
@@ -42,22 +42,32 @@ def save(
     tensors["random"] = torch.get_rng_state()
     for number, slots in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer/{number}/{k}": torch.as_tensor(v) for k, v in slots.items()}
-    unshared = {k: v.clone() for k, v in tensors.items()}
-    write_tensors(path, unshared, {"state": json.dumps(asdict(state)), "run": run})
+    write_sealed_tensors(path, tensors, {"state": json.dumps(asdict(state)), "run": run})
+
+
+def bytes_of(network: nn.Module) -> int:
+    """What a checkpoint takes at most: weights, the best and the averaged ones, and two slots of an optimiser."""
+    return 5 * sum(t.numel() * t.element_size() for t in network.state_dict().values())
+
+
+def read(path: Path) -> tuple[State, dict[str, Tensor], str]:
+    """Where a training stood, its tensors, and what was being trained; a damaged file is refused by name."""
+    try:
+        tensors, metadata = read_sealed_tensors(path)
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{error}; delete it to start this training again") from error
+    require_form(path, metadata, {"state": str, "run": str})
+    with reading(path, "state"):
+        state = State(**json.loads(metadata["state"]))
+    return state, tensors, metadata["run"]
 
 
 def load(
     path: Path, run: str, network: nn.Module, optimizer: Optimizer
 ) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
     """Puts network, optimiser and random numbers back; returns where it stood, the best and the averaged weights."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata()
-            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-        state = State(**json.loads(metadata["state"]))
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise DamagedFileError(f"{path} is damaged: delete it to start this training again") from error
-    if metadata["run"] != run:
+    state, tensors, found = read(path)
+    if found != run:
         raise MismatchError(
             f"{path} belongs to another training: its settings, network, teacher or data differ: "
             "choose another folder, or delete it to start again"

@@ -1,5 +1,6 @@
 """Distillation: a student learns to stand in for its teacher."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from solera.core.checks import require_several_classes
+from solera.core.errors import DivergedError
 from solera.core.progress import tell
 from solera.data import Augment, Batch, Batches, ManyBatches, Sequences, as_batches, require_finite_inputs
 from solera.distributions.base import Targets
@@ -18,8 +21,8 @@ from solera.tasks import Task, task_of, task_of_family
 from solera.teachers.base import Teacher, require_vocabulary
 from solera.training.card import Notes, Preprocessing
 from solera.training.fit import first_of
-from solera.training.lesson import Lesson, likeness
-from solera.training.loop import Admit, Watch
+from solera.training.lesson import Lesson, likeness, shortcoming
+from solera.training.loop import REMEDY, Admit, Watch
 from solera.training.patience import FIRST, patiently
 from solera.training.settings import PATIENT, Training
 from solera.training.size import fitted_method
@@ -98,11 +101,18 @@ def distill(
         facts = {"epochs": fixed.fixed_epochs, "share of labels": fixed.label_share}
     served = method.finalize(student).eval()
     sized, size = fitted_method(served, method, teacher, held, task)
-    for name, some in {"transfer": plain, "held out": held}.items():
-        if some is not None:
-            found = likeness(served, sized, teacher, some, its)
-            facts |= {f"{key}, {name}": value for key, value in found.items() if value is not None}
+    found = {
+        name: likeness(served, sized, teacher, some, its)
+        for name, some in {"transfer": plain, "held out": held}.items()
+        if some is not None
+    }
+    for name, row in found.items():
+        facts |= {f"{key}, {name}": value for key, value in row.items() if value is not None}
+    if lost := [key for key, value in facts.items() if math.isnan(value)]:
+        raise DivergedError(f"the student's answers are no numbers any more ({lost[0]} is NaN): {REMEDY}")
     tell(f"distil {type(method).__name__}: " + ", ".join(f"{key} {value:.4g}" for key, value in facts.items()))
+    if (why := shortcoming(its, found["transfer"], found.get("held out"))) is not None:
+        tell(f"distil {type(method).__name__}: {why}")
     return Student(
         served,
         sized,
@@ -177,6 +187,8 @@ def admit_taught(
         outputs = call(model.eval(), first.inputs).shape[-1]
     require_family(method, said)
     size = said.mean.shape[-1]
+    if said.family == "categorical":
+        require_several_classes(size)
     if outputs != method.outputs(size):
         what = family_named(said.family).sizes
         raise ValueError(

@@ -1,6 +1,7 @@
 """The scikit-learn face: `Distiller(model, method).fit(ensemble, x).predict(x)`."""
 
 import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from solera.data import (
     require_finite_inputs,
     tensors_in,
 )
-from solera.distributions.base import Prediction
+from solera.distributions.base import Prediction, Targets
 from solera.methods.base import Method
 from solera.methods.normal_wishart import NormalWishart
 from solera.methods.proxy_dirichlet import ProxyDirichlet
@@ -97,13 +98,15 @@ class Distiller:
         with torch.no_grad():
             said = teacher(batches.take(slice(0, 256)))
         real = said.family == "gaussian"
-        method = self.method or (NormalWishart() if real else ProxyDirichlet())
+        method = self.method or default_method(said)
         model = copy.deepcopy(self.model)
         if model is None:
             outputs = method.outputs(said.mean.shape[-1])
             torch.manual_seed(stream(self.training.seed, "student"))
             model = network_for(batches.all.inputs, outputs, said.mean if real else None)
         self.student_: Student = self._taught(teacher, model, method, batches, held, own)
+        if features := [str(name) for name in getattr(inputs, "columns", ())]:  # of a data frame
+            self.student_.preprocessing = replace(self.student_.preprocessing, features=features)
         return self
 
     def _taught(
@@ -131,6 +134,17 @@ class Distiller:
     def predict_proba(self, inputs: Any) -> np.ndarray:
         """Class probabilities, as scikit-learn gives them."""
         return self.predict(inputs).mean.cpu().numpy()
+
+
+def default_method(said: Targets) -> Method:
+    """What keeps the whole decomposition, by what a teacher says of some inputs.
+
+    A member that rules out a class (it was never shown it) has no finite RMI and contradicts the others: then knowledge
+    itself is matched, and the mean is also learned by its own divergence.
+    """
+    if said.family == "gaussian":
+        return NormalWishart()
+    return ProxyDirichlet() if bool(said.rmi.isfinite().all()) else ProxyDirichlet(match="mi", mean_weight=1.0)
 
 
 def floats(inputs: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from solera.core.checks import require_several_classes
 from solera.data import Batch, ManyBatches, as_batches
 from solera.distributions.families import family_named
 from solera.nn.call import call
@@ -69,6 +70,8 @@ def admit_labelled(task: Task, make: Callable[[], nn.Module], batches: ManyBatch
         )
 
     size = outputs // family_named(task.family).outputs(1)
+    if task.family == "categorical":
+        require_several_classes(size)
 
     def admit(batch: Batch, new: bool) -> Batch:
         task.check(batch, size)

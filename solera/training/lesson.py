@@ -133,8 +133,22 @@ def likeness(network: nn.Module, method: Method, teacher: Teacher, batches: Iter
         batch = batch.to(device)
         said = teacher(batch)
         found = task.compare(method.predict(call(network, batch.inputs)), said)
-        counts = task.mask(replace(batch, target=None), said.total.shape).numpy()
+        counts = task.mask(replace(batch, target=None), said.total.shape).cpu().numpy()
         for name, column in found.items():
             array = column.cpu().numpy() if isinstance(column, Tensor) else column
             columns.setdefault(name, []).append(array[counts])
     return task.likeness({name: np.concatenate(parts) for name, parts in columns.items()})
+
+
+def shortcoming(task: Task, transfer: Row, held: Row | None) -> str | None:
+    """Why a student should not stand in for its teacher yet, and what to try; None if it may."""
+    rows = {"the inputs it learned from": transfer} | ({} if held is None else {"held-out inputs": held})
+    where = next((name for name, row in rows.items() if not task.stands_in(row)), None)
+    if where is None:
+        return None
+    found = ", ".join(f"{name} {value:.3g}" for name, value in rows[where].items() if value is not None)
+    if where == "held-out inputs":
+        remedy = "show it more inputs (unlabelled=, views='auto')"
+    else:
+        remedy = "try a larger network, more epochs (most_rounds=), or another learning rate"
+    return f"the student does not follow its ensemble closely on {where} ({found}): {remedy}"

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from solera.core.checks import require_finite_weights
-from solera.core.disk import fingerprint
+from solera.core.checks import first_not_finite
+from solera.core.disk import fingerprint, only_writer, require_room
 from solera.core.errors import DivergedError
 from solera.core.fused import Choice, compiled
 from solera.core.progress import progress as show_progress
@@ -46,7 +46,7 @@ def train(
     ask: Ask = call,
     admit: Admit | None = None,
     prepare: Prepare | None = None,
-    validation: Iterable[Batch] | None = None,
+    validation: ManyBatches | None = None,
     watch: Watch | None = None,
     folder: Path | None = None,
     identity: str = "",
@@ -56,11 +56,46 @@ def train(
 
     `admit` looks at every batch as it comes; `prepare` may put another one in its place, by random numbers that its
     step alone decides; `ask` calls the network. It goes on only if the settings, the network's first weights, the data
-    and `identity` (what else the objective hangs on) are what they were. A loss or weights that are not finite stop it;
-    nothing is kept of them.
+    (of the validation, too) and `identity` (what else the objective hangs on) are what they were. A loss, or weights,
+    that are not finite stop it; nothing is kept of them.
     """
-    run = _name(network, batches, training, identity) if folder else ""
     fabric = engine(training.precision, training.device)
+    with _alone_in(folder if fabric.is_global_zero else None, network):
+        return _train(
+            network, batches, objective, training, fabric, groups=groups, admit=admit, prepare=prepare,
+            validation=validation, watch=watch, ask=ask, folder=folder, identity=identity, title=title,
+        )  # fmt: skip
+
+
+@contextmanager
+def _alone_in(folder: Path | None, network: nn.Module) -> Iterator[None]:
+    """Refuses, before any work, a second training in the folder, and a disk that is read-only or full."""
+    if folder is None:
+        yield
+        return
+    with only_writer(folder, "-training"):
+        require_room(folder, checkpoint.bytes_of(network))
+        yield
+
+
+def _train(
+    network: nn.Module,
+    batches: ManyBatches,
+    objective: Objective,
+    training: Training,
+    fabric: Any,
+    *,
+    groups: Iterable[dict[str, Any]] | None,
+    admit: Admit | None,
+    prepare: Prepare | None,
+    validation: ManyBatches | None,
+    watch: Watch | None,
+    ask: Ask,
+    folder: Path | None,
+    identity: str,
+    title: str,
+) -> nn.Module:
+    run = _name(network, batches, validation, training, identity) if folder else ""
     seed_everything(stream(training.seed, "train", fabric.global_rank))
     groups = groups or [
         {"params": list(network.parameters()), "lr": training.lr, "weight_decay": training.weight_decay}
@@ -74,34 +109,40 @@ def train(
     model, optimizer = fabric.setup(network, optimizer)
     steps, saved, new_until = len(batches), time.monotonic(), state.epoch + (state.step > 0)
     take, epochs = training.accumulate, training.fixed_epochs
+    seen = torch.empty(0, dtype=torch.long)  # the examples of the last step
     choice = Choice(state.compiled if training.compile == "auto" else training.compile, epochs * steps)
 
     def save() -> None:
         nonlocal saved
-        require_finite_weights(network.state_dict(), title, REMEDY)
         state.compiled = choice.compile
         if file and fabric.is_global_zero:
             checkpoint.save(file, run, state, network, best, average, optimizer)
         saved = time.monotonic()
 
+    def require_finite() -> None:
+        name = first_not_finite(network.state_dict()) or first_not_finite(average)
+        if name is not None:
+            raise _diverged(title, f"{name} is not finite", state, optimizer, seen)
+
     def step(batch: Batch) -> float:
+        nonlocal seen
         progress = (state.epoch * steps + state.step) / max(epochs * steps - 1, 1)
         if state.step % take == 0:
             optimizer.zero_grad()
             for group, peak in zip(optimizer.param_groups, peaks, strict=True):
                 group["lr"] = peak * rate(progress)
         batch = batch if admit is None else admit(batch, state.epoch <= new_until)
-        index, batch = batch.index, batch.part(fabric.global_rank, fabric.world_size).to(fabric.device)
+        seen, batch = batch.index, batch.part(fabric.global_rank, fabric.world_size).to(fabric.device)
         if prepare is not None:
             draw = generator(training.seed, "prepare", state.epoch, state.step, fabric.global_rank)
             batch = prepare(batch, draw)
         try:
             loss = batch.average(objective(ask(network, batch.inputs, model), batch, progress))
         except DivergedError as error:
-            raise _diverged(title, str(error), state, optimizer, index) from error
+            raise _diverged(title, str(error), state, optimizer, seen) from error
         value = loss.item()
         if not math.isfinite(value):
-            raise _diverged(title, f"the loss became {value}", state, optimizer, index)
+            raise _diverged(title, f"the loss became {value}", state, optimizer, seen)
         together = min(take, steps - state.step + state.step % take)  # batches that share this step
         fabric.backward(loss if together == 1 else loss / together)
         state.step, state.loss = state.step + 1, state.loss + value
@@ -119,7 +160,9 @@ def train(
             for batch in one_epoch(batches, training.seed, state.epoch, state.step):
                 advance(f"loss {step(batch):.4g}")
                 if time.monotonic() - saved > training.checkpoint_seconds and state.step % take == 0:
+                    require_finite()
                     save()
+            require_finite()
             record = {"epoch": state.epoch, "loss": state.loss / steps}
             if validation is not None:
                 with _averaged(network, average):
@@ -184,11 +227,14 @@ def _setting(value: Any) -> Any:
     return content_fingerprint(value) if callable(value) else value
 
 
-def _name(network: nn.Module, batches: ManyBatches, training: Training, identity: str) -> str:
+def _name(
+    network: nn.Module, batches: ManyBatches, validation: ManyBatches | None, training: Training, identity: str
+) -> str:
     left_out = ("checkpoint_seconds", "compile", "device")
     settings = {k: _setting(getattr(training, k)) for k in asdict(training) if k not in left_out}
     start = fingerprint(dict(network.state_dict()), type(network).__name__)
-    return hashlib.sha256(repr((settings, start, fingerprint_of(batches), identity)).encode()).hexdigest()
+    data = [fingerprint_of(part) for part in (batches, validation) if part is not None]
+    return hashlib.sha256(repr((settings, start, *data, identity)).encode()).hexdigest()
 
 
 @torch.no_grad()

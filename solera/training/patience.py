@@ -78,6 +78,12 @@ def patiently(lesson: Lesson, training: Training, folder: Path | None) -> Facts:
             losses = after
         if not better:
             break
+    else:
+        if len(plan) > 1:
+            tell(
+                f"distil {type(lesson.method).__name__}: its last round still helped: "
+                f"Training(epochs='patient', most_rounds={len(plan) + 1}) goes on for another"
+            )
     return {"epochs": done, "share of labels": fixed.label_share, **facts}
 
 

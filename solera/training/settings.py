@@ -1,5 +1,6 @@
 """How long, how fast, how often: the settings every training shares."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -47,8 +48,8 @@ class Training:
         require_fraction("label_smoothing", self.label_smoothing)
         if not 0 <= self.average < 1:
             raise ValueError(f"average must lie between 0 (none) and below 1, got {self.average}")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must not be negative or infinite, got {self.weight_decay}")
         if not callable(self.schedule) and self.schedule not in ("one_cycle", "cosine", "constant"):
             raise ValueError(
                 f"schedule must be 'one_cycle', 'cosine', 'constant' or a function of progress, got {self.schedule!r}"

@@ -14,6 +14,7 @@ from solera.nn.call import call
 from solera.tasks import Task, task_of
 from solera.teachers.base import Teacher
 
+KEPT = " kept, "  # how a card calls these shares: "knowledge kept, familiar"
 MOST_NUMBERS = 1 << 21  # of the network's output that are kept in memory; of more, every second row
 
 
@@ -70,6 +71,16 @@ def kept(method: Method, heard: HeldOut) -> Kept:
     )
 
 
+def sizes(before: Method, after: Method, heard: HeldOut) -> dict[str, float]:
+    """For the student's card: the shares of the ensemble's uncertainty that are kept, before a fit and after it."""
+    return {
+        f"{name}{KEPT}{group}{how}": share / 100
+        for how, read in ((", before the fit", before), ("", after))
+        for group, row in kept(read, heard).groups.items()
+        for name, share in row.items()
+    }
+
+
 def _rows(network: nn.Module, teacher: Teacher, batch: Batch, task: Task | None) -> list[Tensor]:
     """The columns of HeldOut, of the elements of a batch that count."""
     output, said = call(network, batch.inputs), teacher(batch)
@@ -117,8 +128,4 @@ def fitted_method(
         return method, {}
     held = ask(network, teacher, batches, task)
     fitted = held.fitted(method)
-    facts = {}
-    for how, read in ((", as trained", method), ("", fitted)):
-        for group, row in kept(read, held).groups.items():
-            facts |= {f"{name} kept, {group}{how}": share / 100 for name, share in row.items()}
-    return fitted, facts
+    return fitted, sizes(method, fitted, held)

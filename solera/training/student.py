@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import solera.methods
 import solera.nn
 from solera.core.checks import require_finite, require_finite_weights
-from solera.core.disk import fingerprint, read_manifest, require_checksum, tensor_bytes, write_bytes, write_manifest
+from solera.core.disk import fingerprint, in_turn, make_folder
+from solera.core.errors import DivergedError
+from solera.core.folders import write_version
+from solera.core.schema import reading
+from solera.core.tensor_files import parse_tensors, tensor_parts
 from solera.data import Tokenizer, as_inputs, map_tensors, tensors_in
-from solera.data.tokenizers import load_tokenizer
+from solera.data.tokenizers import tokenizer_of
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
+from solera.nn.build import network_of
 from solera.nn.call import call
 from solera.tasks.mentions import Entity
 from solera.training.card import (
@@ -29,6 +33,7 @@ from solera.training.card import (
     Notes,
     Preprocessing,
     model_card,
+    read_student_files,
     require_own_folder,
 )
 from solera.training.entities import Reading, read
@@ -110,7 +115,24 @@ class Student(nn.Module):
             outputs.append(call(self.model, part))
         if not outputs:
             raise ValueError("there is nothing to predict: inputs are empty")
-        return self.method.predict(torch.cat(outputs))
+        said = self.method.predict(torch.cat(outputs))
+        self._require_finite(said)
+        return said
+
+    def _require_finite(self, said: Prediction) -> None:
+        """Refuses, by row, an answer that is no number: finite inputs may overflow a network, weights may be NaN.
+
+        An uncertainty may be infinite (the variance of a Student-t of few degrees), a mean may not.
+        """
+        rows = len(said.mean)
+        if not bool(torch.isnan(said.mean.sum() + said.total.sum())) and bool(said.mean.sum().isfinite()):
+            return
+        fine = said.mean.reshape(rows, -1).isfinite().all(1) & ~said.total.reshape(rows, -1).isnan().any(1)
+        if not bool(fine.all()):
+            raise DivergedError(
+                f"the student's answer about example {int((~fine).int().argmax())} is not finite: look for extreme "
+                "values in that row, and whether the student's weights are finite"
+            )
 
     def translate(self, sentences: Sequence[str] | str | Path, beams: int = 5) -> "list[Translated]":
         """What it writes for each sentence, by beam search, with the uncertainty of every token and of the whole.
@@ -157,23 +179,24 @@ class Student(nn.Module):
     def save(self, path: str | Path) -> Path:
         """`model.safetensors`, `README.md` and `config.json` in the folder `path`: what huggingface_hub expects of one.
 
-        The config comes last and vouches for the weights; the README, a model card, is yours to edit. An earlier
-        student in the folder is replaced; files of others are not, that is a ValueError.
+        The config vouches for the weights and the tokenizer; the README, a model card, is yours to edit. An earlier
+        student in the folder is replaced as one thing: a kill leaves the old one or the new one, and threads or
+        processes that save there do so in turn. Files of others are not replaced, that is a ValueError.
         """
         path = Path(path)
-        require_own_folder(path)
-        tensors = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
+        tensors = {k: v.detach().cpu() for k, v in self.model.state_dict().items()}
         require_finite_weights(
             tensors, f"the student is not saved to {path}", "train it again, at a lower learning rate"
         )
-        weights, checksum = tensor_bytes(tensors, {"format": "pt"})
+        weights, checksum = tensor_parts(tensors, {"format": "pt"})
+        words = {} if self.tokenizer is None else self.tokenizer.files()[1]
         content = {
             "solera": version("solera"),
             "torch": torch.__version__,
             "method": {"name": type(self.method).__name__, "settings": asdict(self.method)},
             "network": _described(self.model, self.method),
             "labels": self.labels,
-            "tokenizer": None if self.tokenizer is None else self.tokenizer.save(path),
+            "tokenizer": None if self.tokenizer is None else self.tokenizer.entry(),
             "family": getattr(self.method, "family", "categorical"),
             "outputs": self._outputs,
             "preprocessing": self.preprocessing.entry(self.labels),
@@ -182,9 +205,11 @@ class Student(nn.Module):
             "fingerprint": self.fingerprint,
             "weights": {"file": WEIGHTS, "sha256": checksum},
         }
-        write_bytes(path / CARD, model_card(content).encode())  # first: if killed, it tells whose the weights are
-        write_bytes(path / WEIGHTS, weights)
-        write_manifest(path / CONFIG, KIND, VERSION, content)
+        files = {WEIGHTS: weights, CARD: [model_card(content).encode()], **{name: [b] for name, b in words.items()}}
+        make_folder(path)
+        with in_turn(path):
+            require_own_folder(path, files)
+            write_version(path / CONFIG, KIND, VERSION, content, files)
         return path
 
     @property
@@ -196,36 +221,34 @@ class Student(nn.Module):
     def load(cls, path: str | Path, model: nn.Module | None = None) -> "Student":
         """Reads a student back. A network of your own class is not stored: pass a fresh instance as `model`."""
         path = Path(path)
-        config = read_manifest(path / CONFIG, KIND, VERSION)
-        require_checksum(path / WEIGHTS, config["weights"]["sha256"])
+        config, files = read_student_files(path)
         network, method = config["network"], config["method"]
         made_by = network.get("made_by", f"{network['name']}(...)")
+        weights, _ = parse_tensors(path / WEIGHTS, files[WEIGHTS])
         if model is None:
             if "settings" not in network:
                 raise ValueError(
                     f"{path} holds the weights of a {network.get('class', network['name'])}, which is not one of "
                     f"Solera's networks: pass an instance, Student.load(path, model={made_by})"
                 )
-            if network["name"] not in solera.nn.__all__:
-                raise ValueError(
-                    f"{path} uses the network {network['name']}, which this Solera does not have: upgrade it"
-                )
-            model = getattr(solera.nn, network["name"])(**network["settings"])
+            model = network_of(path / CONFIG, network, weights)
         if method["name"] not in solera.methods.__all__:
             raise ValueError(f"{path} uses the method {method['name']}, which this Solera does not have: upgrade it")
-        assert model is not None
         try:
-            model.load_state_dict(load_file(path / WEIGHTS))
+            model.load_state_dict(weights)
         except RuntimeError as error:
             first = str(error).strip().splitlines()[1:2]
             raise ValueError(
                 f"the weights in {path} are not those of this {type(model).__name__} ({' '.join(first).strip()}): pass "
                 f"a network such as was saved, Student.load(path, model={made_by})"
             ) from error
-        kind = getattr(solera.methods, method["name"])
-        given, notes = config.get("preprocessing"), config.get("notes", {})
-        preprocessing = None if given is None else Preprocessing.read(given)
+        with reading(path / CONFIG, "method"):
+            own = getattr(solera.methods, method["name"])(**method["settings"])
+        with reading(path / CONFIG, "preprocessing"):
+            given = config.get("preprocessing")
+            preprocessing = None if given is None else Preprocessing.read(given)
+        with reading(path / CONFIG, "notes"):
+            notes = Notes(**config.get("notes", {}))
         entry = config.get("tokenizer")
-        tokenizer = None if entry is None else load_tokenizer(path, entry)
-        own = kind(**method["settings"])
-        return cls(model, own, config["labels"], preprocessing, Notes(**notes), tokenizer).eval()
+        tokenizer = None if entry is None else tokenizer_of(files, entry, path)
+        return cls(model, own, config["labels"], preprocessing, notes, tokenizer).eval()

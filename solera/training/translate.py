@@ -8,20 +8,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from solera.core.disk import (
-    fingerprint,
-    only_writer,
-    read_manifest,
-    require_checksum,
-    write_manifest,
-    write_tensors,
-)
+from solera.core.disk import fingerprint, inside, only_writer, read_checked, read_manifest, write_manifest
 from solera.core.errors import MismatchError
 from solera.core.progress import progress
+from solera.core.schema import require_form
 from solera.core.seeds import generator
+from solera.core.tensor_files import parse_tensors, write_tensors
 from solera.data import Pairs, Tokenizer
 from solera.data.pairs import read_lines
 from solera.decoding import Hypotheses, Step, beam, greedy, sample, together
@@ -167,6 +161,8 @@ class _Parts:
         self.kept: list[dict[str, Tensor]] = []
         if folder is not None and (folder / MANIFEST).exists():
             found = read_manifest(folder / MANIFEST, KIND, VERSION)
+            form = {"run": str, "files": [{"file": str, "sha256": str, "batches": int}]}
+            require_form(folder / MANIFEST, found, form)
             if found["run"] != run:
                 raise MismatchError(
                     f"{folder} holds another translation: its model, sentences, tokenizer or settings differ: choose "
@@ -174,8 +170,8 @@ class _Parts:
                 )
             self.files = found["files"]
             for entry in self.files:
-                require_checksum(folder / entry["file"], entry["sha256"])
-                self.kept.append(load_file(folder / entry["file"]))
+                path = inside(folder, entry["file"])
+                self.kept.append(parse_tensors(path, read_checked(path, entry["sha256"]))[0])
 
     @property
     def batches(self) -> int:

@@ -15,7 +15,7 @@ from solera.distributions import Categorical, Dirichlet, Mixture
 from solera.metrics import nll
 from solera.nn import MLP
 from solera.serving import Graph, export
-from solera.training.card import KIND, VERSION
+from solera.training.card import KIND, VERSION, Notes
 from solera.training.size import ask
 from tests.helpers import small_batches, small_ensemble
 
@@ -64,8 +64,24 @@ def test_a_student_gets_the_size_of_its_ensemble_on_familiar_and_auxiliary_input
         for name in ("total", "data", "knowledge"):
             assert after[group][name] == pytest.approx(100, abs=4)
         assert f"{group}: total {after[group]['total']:.0f} %, data {after[group]['data']:.0f} %" in said
+    fit = calibrated.notes.fit
+    assert fit["knowledge kept, auxiliary"] == pytest.approx(after["auxiliary"]["knowledge"] / 100)
+    assert fit["data kept, familiar, before the fit"] == pytest.approx(before["familiar"]["data"] / 100)
     x = logits_of(50, seed=3)
     assert torch.equal(calibrated.predict(x).mean, student.predict(x).mean)
+
+
+def test_the_card_of_a_calibrated_student_says_what_it_keeps_now(tmp_path):
+    """Not what it kept of other inputs before."""
+    notes = Notes(fit={"epochs": 3, "knowledge kept, held-out": 9.0})
+    student = Student(nn.Identity(), ProxyDirichlet(), notes=notes)
+    calibrated = calibrate(student, Drawn(0.75, -0.7), held(), show=False)
+    assert calibrated.notes.fit["epochs"] == 3
+    assert "knowledge kept, held-out" not in calibrated.notes.fit
+    Student(MLP(4, 4), calibrated.method, notes=calibrated.notes).save(tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert "| knowledge kept, familiar, before the fit | " in card
+    assert "| knowledge kept, familiar | " in card
 
 
 def test_without_labels_all_inputs_are_of_one_kind():
@@ -166,12 +182,15 @@ def test_labels_calibrate_the_mean_and_leave_the_precision(capsys):
     y = torch.distributions.Categorical(probs=(x / 2).exp() + 0.5).sample()
     student = Student(nn.Identity(), ProxyDirichlet(precision_slope=0.8, precision_shift=0.1))
     batches = Batches(x, y, auxiliary=logits_of(1500), batch_size=500)
-    method = calibrate(student, Drawn(1.0, 0.0), batches, to="labels").method
+    calibrated = calibrate(student, Drawn(1.0, 0.0), batches, to="labels")
+    method, fit = calibrated.method, calibrated.notes.fit
     assert method.mean_temperature == pytest.approx(2, rel=0.25)
     assert method.mean_offset == pytest.approx(0.5, abs=0.4)
     assert (method.precision_slope, method.precision_shift) == (0.8, 0.1)
     before, after = (nll(m.predict(x).mean, y) for m in (student.method, method))
     assert after < before - 0.02
+    assert fit["NLL of the labels fitted to, before the fit"] == pytest.approx(before, rel=1e-4)
+    assert fit["NLL of the labels fitted to"] == pytest.approx(after, rel=1e-4)
     torch.testing.assert_close(method.predict(x).precision, student.predict(x).precision)
 
 

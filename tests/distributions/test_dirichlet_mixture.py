@@ -20,8 +20,7 @@ LEVELS = (-30.0, -5.0, 0.0, 5.0, 15.0, 20.0, 40.0)
 
 def output_of(components, weight_logits):
     """A network's output that says these logits and weights."""
-    rows = torch.cat([torch.as_tensor(components), torch.as_tensor(weight_logits).unsqueeze(-1)], -1)
-    return rows.flatten(-2)
+    return torch.tensor(np.concatenate([components, np.array(weight_logits)[:, None]], -1).reshape(-1))
 
 
 def exact(output, components, temperature=1, shift=0):
@@ -52,7 +51,7 @@ def test_measures(classes, level):
     components = random.choice([-4.0, -1.0, 0.25, 1.5], (3, classes))
     components[0, 0] = level
     for weight_logits in ([0.0, 0.0, 0.0], [1.0, -2.0, 0.5], [0.0, -30.0, 5.0]):
-        output = torch.tensor(output_of(components, weight_logits), dtype=torch.float32)
+        output = output_of(components, weight_logits).float()
         for temperature, shift in ((1.0, 0.0), (1.5, -0.7)):
             ours, true = (
                 DirichletMixture.from_output(output, 3, temperature, shift),
@@ -85,7 +84,7 @@ def test_measures_are_what_samples_show():
     samples = np.concatenate(
         [random.dirichlet(a, int(200_000 * w)) for a, w in zip(concentrations, weights, strict=True)]
     )
-    ours = DirichletMixture.from_output(torch.tensor(output_of(np.log(concentrations), np.log(weights))), 2)
+    ours = DirichletMixture.from_output(output_of(np.log(concentrations), np.log(weights)), 2)
     mean = samples.mean(0)
     shown = {"data": scipy.special.entr(samples).sum(-1), "knowledge": rel_entr(samples, mean).sum(-1)}
     shown["rmi"] = rel_entr(mean, samples).sum(-1)
@@ -95,7 +94,7 @@ def test_measures_are_what_samples_show():
 
 
 def test_the_density_is_scipys_and_integrates_to_one():
-    output = torch.tensor(output_of(np.log([[3.0, 1.5], [2.0, 9.0]]), [0.3, -0.4]))
+    output = output_of(np.log([[3.0, 1.5], [2.0, 9.0]]), [0.3, -0.4])
     ours = DirichletMixture.from_output(output, 2)
 
     def density(p):

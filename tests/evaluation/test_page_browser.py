@@ -285,3 +285,15 @@ def test_a_browser_that_cannot_unpack_says_so(browser, tmp_path):
     assert browser.driver.find_element(By.ID, "old-browser").is_displayed()
     assert not any(f.is_displayed() for f in browser.driver.find_elements(By.TAG_NAME, "figure"))
     assert quiet(browser)
+
+
+def test_a_picture_from_elsewhere_is_not_fetched_and_a_link_is_text(show):
+    content = made_up()
+    content["examples"][0]["shown"] = {"image": "https://example.org/seen.png"}
+    content["reference"] = "<a href='https://example.org'>here</a>"
+    content["models"][0]["name"] = content["reference"]
+    browser = show(content)
+    assert browser.run("return [...document.querySelectorAll('img')].every(i => i.src.startsWith('data:'))")
+    assert browser.run("return [...document.querySelectorAll('a')].every(a => a.hash)")
+    assert browser.run("return document.querySelectorAll('svg a').length") == 0
+    assert len(browser.requests()) == 1

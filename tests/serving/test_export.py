@@ -24,7 +24,7 @@ from solera.methods import (
     ProxyDirichlet,
 )
 from solera.nn import MLP, ConvNet, ResNet
-from solera.serving import Graph, export, quantize, random_inputs
+from solera.serving import Graph, export, halve, quantize, random_inputs
 from solera.training.card import Input, Preprocessing
 from tests import referee
 
@@ -340,6 +340,21 @@ def test_the_cost_of_int8_is_measured(case, tmp_path):
     assert cost.bytes == (path.stat().st_size, cost.path.stat().st_size)
     assert all(0 < ms < 1000 for ms in cost.milliseconds)
     assert "latency" in str(cost)
+
+
+def test_float16_weights_halve_the_file_and_change_little(tmp_path):
+    torch.manual_seed(0)
+    student, inputs = Student(MLP(5, 3, (64, 64)), ProxyDirichlet(), ["a", "b", "c"]).eval(), rows()
+    path = export(student, tmp_path / "student.onnx", inputs).path
+    cost = halve(path, tmp_path / "student.half.onnx", inputs)
+    said, says = Graph(path)(inputs), Graph(cost.path)(inputs)
+    for name, change in cost.changes.items():
+        assert 0 < change < 1e-2
+        assert change == pytest.approx(float(np.abs(said[name] - says[name]).mean()))
+    weights = {w.name: w.data_type for w in load(cost.path).graph.initializer}
+    assert sum(kind == 10 for kind in weights.values()) == 5  # ONNX's float16: three matrices and two biases
+    assert cost.bytes[0] - cost.bytes[1] > 2 * (64 * 64)
+    assert Graph(cost.path).labels == ["a", "b", "c"]
 
 
 def test_numbers_are_made_up_in_the_units_of_the_inputs():

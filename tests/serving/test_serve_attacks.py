@@ -23,7 +23,7 @@ CONNECTIONS, SECONDS = 40, 60
 
 @pytest.fixture(scope="module")
 def attacked(rows_graph):
-    limits = ["--timeout", "30", "--idle", "2", "--max-rows", "500", "--max-connections", str(CONNECTIONS)]
+    limits = ["--timeout", "30", "--idle", "4", "--max-rows", "500", "--max-connections", str(CONNECTIONS)]
     with service(rows_graph, *limits, "--max-bytes", "4MB", "--max-in-flight", "8MB") as running:
         running.right = post(running, GOOD).json()
         yield running

@@ -1,5 +1,6 @@
 """Members in ONNX files, run by onnxruntime."""
 
+import os
 import sys
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from solera import Batch, Ensemble
+from solera.core.errors import DamagedFileError
 from solera.nn import MLP
 from solera.teachers.adapters import Onnx
 from solera.testing import check_teacher
@@ -98,7 +100,7 @@ def test_files_that_will_not_do_are_refused(tmp_path, exported):
     with pytest.raises(FileNotFoundError, match=r"nowhere.onnx is not there"):
         Ensemble([tmp_path / "nowhere.onnx"])
     (tmp_path / "broken.onnx").write_bytes(b"not a graph")
-    with pytest.raises(ValueError, match=r"onnxruntime cannot open .*broken.onnx"):
+    with pytest.raises(ValueError, match=r"broken.onnx is no ONNX model, or a damaged one"):
         Onnx(tmp_path / "broken.onnx")
     with pytest.raises(ValueError, match=r"needs the inputs \['features'\], got \['pixels'\]"):
         Ensemble([graph(tmp_path / "model.onnx")[0]]).predict({"pixels": torch.zeros(2, 4)})
@@ -108,3 +110,55 @@ def test_without_onnxruntime_the_extra_is_named(exported, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ImportError, match=r"pip install 'solera\[onnx\]'"):
         Onnx(exported[1], probabilities=False)
+
+
+def with_external(path, location, size=48):
+    """A classifier that keeps its weights in another file."""
+    helper, kind = onnx.helper, onnx.TensorProto
+    weight = onnx.numpy_helper.from_array(np.arange(12, dtype=np.float32).reshape(4, 3) / 10, "weight")
+    onnx.external_data_helper.set_external_data(weight, location, offset=0, length=size)
+    weight.ClearField("raw_data")
+    weight.data_location = kind.EXTERNAL
+    body = helper.make_graph(
+        [helper.make_node("MatMul", ["features", "weight"], ["logits"])],
+        "linear",
+        [helper.make_tensor_value_info("features", kind.FLOAT, ["N", 4])],
+        [helper.make_tensor_value_info("logits", kind.FLOAT, ["N", 3])],
+        [weight],
+    )
+    path.write_bytes(
+        helper.make_model(body, opset_imports=[helper.make_opsetid("", 18)], ir_version=10).SerializeToString()
+    )
+    return path
+
+
+def test_weights_beside_the_file_are_part_of_it(tmp_path):
+    path = with_external(tmp_path / "a.onnx", "weights.bin")
+    numbers = np.arange(12, dtype=np.float32)
+    (tmp_path / "weights.bin").write_bytes(numbers.tobytes())
+    first = Onnx(path)
+    inputs = torch.randn(5, 4)
+    wanted = inputs @ torch.from_numpy(numbers.reshape(4, 3))
+    torch.testing.assert_close(first(inputs), wanted)
+    (tmp_path / "weights.bin").write_bytes((numbers + 1).tobytes())
+    torch.testing.assert_close(first(inputs), wanted)  # what was read is what runs
+    assert Onnx(path).fingerprint != first.fingerprint
+
+
+@pytest.mark.parametrize("location", ["/dev/zero", "../secret", "pipe", "link", "missing", "", "folder"])
+def test_weights_elsewhere_or_without_an_end_are_refused(tmp_path, location):
+    folder = tmp_path / "model"
+    (folder / "folder").mkdir(parents=True)
+    (tmp_path / "secret").write_bytes(bytes(48))
+    os.mkfifo(folder / "pipe")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    path = with_external(folder / "a.onnx", location)
+    with pytest.raises(DamagedFileError, match=r"a\.onnx keeps weights in .*, which is no regular file in its folder"):
+        Onnx(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\xff" * 100, b"\x3a" * 5000])
+def test_a_file_that_is_no_model_is_one_line(tmp_path, content):
+    (tmp_path / "a.onnx").write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.onnx"):
+        Onnx(tmp_path / "a.onnx", probabilities=False)

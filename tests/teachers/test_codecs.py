@@ -66,6 +66,17 @@ def test_rows_in_parts_join_without_a_seam(monkeypatch):
         torch.testing.assert_close(top.probs, targets.mean.topk(5, -1).values)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_class_that_a_member_rules_out_stays_ruled_out(dtype):
+    """As the smallest number instead, it would have a huge RMI that is finite, and spoil a proxy in silence."""
+    targets = mixture(2, classes=5)
+    targets.members.logits[0, 1, 3] = -torch.inf
+    codec = DenseCodec(dtype)
+    kept = codec.decode(codec.encode(targets), 5)
+    assert torch.equal(kept.rmi.isinf(), targets.rmi.isinf())
+    assert targets.rmi.isinf().tolist() == [True, False]
+
+
 @pytest.mark.parametrize("silent", [float("nan"), float("inf"), -float("inf")])
 def test_a_member_of_weight_zero_is_not_read(silent):
     spoken = mixture(4, members=3)

@@ -70,6 +70,25 @@ def test_a_class_that_one_member_never_saw_gets_no_probability(flowers):
         Ensemble([models[1], LogisticRegression().fit(x[y > 0], y[y > 0] + 7)])
 
 
+def test_a_class_that_one_member_never_saw_does_not_stop_a_newcomer(flowers):
+    x, y, _ = flowers
+    models = [LogisticRegression(max_iter=500).fit(x[y > 0], y[y > 0]), LogisticRegression(max_iter=500).fit(x, y)]
+    student = Distiller(training=Training(epochs=60, lr=1e-2)).fit(models, x).student_
+    assert student.method.match == "mi"
+    np.testing.assert_allclose(student.predict(x).mean, Ensemble(models).predict(x).mean, atol=0.15)
+
+
+def test_the_columns_of_a_data_frame_are_named_on_the_card(flowers, tmp_path):
+    x, y, _ = flowers
+    frame = pandas.DataFrame(x, columns=["sepal length", "sepal width", "petal length", "petal width"])
+    models = [DecisionTreeClassifier(max_depth=2, random_state=seed).fit(x, y) for seed in range(2)]
+    student = Distiller(training=Training(epochs=1)).fit(models, frame, y).student_
+    assert student.preprocessing.features == list(frame.columns)
+    student.save(tmp_path)
+    assert "features of a row: sepal length, sepal width" in (tmp_path / "README.md").read_text()
+    assert Student.load(tmp_path).preprocessing.features == list(frame.columns)
+
+
 @pytest.mark.parametrize("row", [7, 50, 149])
 def test_a_number_that_is_none_is_named_by_its_row(flowers, row):
     x, y, _ = flowers

@@ -8,7 +8,8 @@ from solera import Batches, EnD, EnD2, Ensemble, Hydra, ProxyDirichlet, Student,
 from solera.core.progress import quiet
 from solera.data import UNLABELLED
 from solera.nn import MLP
-from solera.training.lesson import Lesson
+from solera.tasks import Classification, Regression
+from solera.training.lesson import Lesson, shortcoming
 from solera.training.patience import SHARES, patiently, rounds, surely_less
 
 QUICK = Training(epochs="patient", most_rounds=2, lr=2e-2)
@@ -66,6 +67,9 @@ def test_the_rule_and_the_budget():
     assert surely_less(old - 0.1, old)
     assert not surely_less(old + 0.1, old)
     assert not surely_less(old - torch.tensor([1.0, -0.9, 1.0, -0.9]), old)
+    gain = torch.tensor([1.0, -0.5]).repeat(50)  # 0.25 on average, deviation 0.75: many examples make it sure
+    assert surely_less(-gain, torch.zeros(100))
+    assert not surely_less(-gain[:6], torch.zeros(6))
 
 
 def test_the_budget_is_said_before_the_work_and_likeness_after_it(capsys, short_rounds):
@@ -78,8 +82,32 @@ def test_the_budget_is_said_before_the_work_and_likeness_after_it(capsys, short_
     fit = student.notes.fit
     assert fit["epochs"] == 36
     assert fit["agreement, transfer"] > 0.9
-    assert abs(fit["knowledge kept, held-out"] - 1) <= abs(fit["knowledge kept, held-out, as trained"] - 1)
-    assert {"total kept, held-out", "data kept, held-out", "data kept, held-out, as trained"} <= fit.keys()
+    assert abs(fit["knowledge kept, held-out"] - 1) <= abs(fit["knowledge kept, held-out, before the fit"] - 1)
+    assert {"total kept, held-out", "data kept, held-out", "data kept, held-out, before the fit"} <= fit.keys()
+
+
+def test_a_student_that_falls_short_says_why_and_what_to_try(capsys):
+    ensemble, fixed = teacher(), Training(epochs=1, lr=1e-6)
+    with quiet(False):
+        distill(ensemble, MLP(2, 3), Batches(inputs()), EnD(), fixed)
+    said = capsys.readouterr().err
+    assert "does not follow its ensemble closely on the inputs it learned from (agreement 0." in said
+    assert "try a larger network, more epochs" in said
+    good, bad = {"agreement": 0.96}, {"agreement": 0.94}
+    task = Classification()
+    assert shortcoming(task, good, good) is None
+    assert shortcoming(task, good, None) is None
+    assert "on held-out inputs (agreement 0.94): show it more inputs" in shortcoming(task, good, bad)
+    task, good, bad = Regression(), {"mean's distance, in σ": 0.29}, {"mean's distance, in σ": 0.31}
+    assert shortcoming(task, good, good) is None
+    assert "on the inputs it learned from (mean's distance, in σ 0.31)" in shortcoming(task, bad, good)
+
+
+@pytest.mark.parametrize(("last", "helped"), [([0.2, 0.3, 0.1], True), ([0.6, 0.5, 0.4], False)])
+def test_a_budget_that_ends_too_early_is_said(capsys, last, helped):
+    with quiet(False):
+        patiently(Rounds([[1.0, 1.1, 0.9], [0.5, 0.6, 0.4], last]), Training(epochs="patient"), None)
+    assert ("most_rounds=4) goes on for another" in capsys.readouterr().err) == helped
 
 
 def test_a_loader_that_cannot_be_split_is_gone_through_thirty_times():

@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from solera import EnD2, Training, distill
-from solera.core.errors import DamagedFileError, MismatchError
+from solera.core.errors import DamagedFileError, InUseError, MismatchError, UnwritableError
 from solera.nn import MLP
 from tests.helpers import small_batches, small_ensemble
 
@@ -91,9 +93,65 @@ def test_another_run_in_the_same_folder_is_refused(tmp_path):
         train(tmp_path, lr=0.5)
 
 
+def test_other_validation_data_are_another_run(tmp_path):
+    ensemble, rows = small_ensemble(), small_batches()
+    train_rows, held = rows.split(0.4)
+    for other, refusal in ((held, nullcontext()), (held.split(0.5)[0], pytest.raises(MismatchError))):
+        torch.manual_seed(0)
+        with refusal:
+            distill(
+                ensemble, MLP(4, 3), train_rows, EnD2(), Training(epochs=2), validation=other, folder=tmp_path / "run"
+            )
+
+
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path):
     train(tmp_path)
     file = tmp_path / "checkpoint.safetensors"
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(DamagedFileError, match=r"checkpoint\.safetensors is damaged"):
         train(tmp_path)
+
+
+def test_a_second_training_in_the_folder_is_refused_before_its_first_step(tmp_path):
+    steps = []
+
+    class Counting(MLP):
+        def forward(self, x):
+            steps.append(len(x))
+            return super().forward(x)
+
+    def again():
+        return distill(
+            small_ensemble(), Counting(4, 3, (8,)), small_batches(), EnD2(), Training(epochs=1), folder=tmp_path
+        )
+
+    def watch(epoch, network):
+        with pytest.raises(InUseError, match="is being written by another process"):
+            again()
+        assert len(steps) <= 2  # the first batch is looked at, nothing is trained
+
+    distill(
+        small_ensemble(), MLP(4, 3, (8,)), small_batches(), EnD2(), Training(epochs=1), folder=tmp_path, watch=watch
+    )
+    assert [file.name for file in tmp_path.iterdir()] == ["checkpoint.safetensors"]
+
+
+def test_a_folder_without_room_or_without_leave_is_refused_before_the_first_step(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for folder, error in ((tmp_path / "file" / "run", UnwritableError), (tmp_path / "full", ValueError)):
+        if folder.name == "full":
+            monkeypatch.setattr("solera.core.disk.shutil.disk_usage", lambda _: SimpleNamespace(free=10))
+        with pytest.raises(error, match=folder.name):
+            distill(small_ensemble(), MLP(4, 3, (8,)), small_batches(), EnD2(), Training(epochs=1), folder=folder)
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_found(tmp_path):
+    distill(small_ensemble(), MLP(4, 3, (8,)), small_batches(), EnD2(), Training(epochs=1), folder=tmp_path)
+    file, draw = tmp_path / "checkpoint.safetensors", random.Random(0)
+    content = file.read_bytes()
+    for _ in range(40):
+        place, changed = draw.randrange(8 * len(content)), bytearray(content)
+        changed[place // 8] ^= 1 << place % 8
+        file.write_bytes(changed)
+        with pytest.raises(DamagedFileError, match=r"checkpoint\.safetensors .*delete it to start this training again"):
+            distill(small_ensemble(), MLP(4, 3, (8,)), small_batches(), EnD2(), Training(epochs=1), folder=tmp_path)

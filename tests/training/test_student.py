@@ -213,30 +213,6 @@ def test_an_earlier_student_is_replaced_and_so_is_the_half_of_one(tmp_path):
         assert Student.load(tmp_path).fingerprint == first.fingerprint
 
 
-def test_a_save_killed_at_any_moment_can_be_repeated(tmp_path, monkeypatch):
-    import solera.core.disk as disk
-
-    student, replace = Student(MLP(4, 3, (8,)), EnD()), disk.os.replace
-    for moment in range(4):
-        left, folder = [moment], tmp_path / str(moment)
-
-        def dies(source, target, left=left):
-            if not left[0]:
-                raise KeyboardInterrupt
-            left[0] -= 1
-            replace(source, target)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(disk.os, "replace", dies)
-            if moment < 3:
-                with pytest.raises(KeyboardInterrupt):
-                    student.save(folder)
-            else:
-                student.save(folder)
-        student.save(folder)
-        assert Student.load(folder).fingerprint == student.fingerprint
-
-
 def test_a_student_of_nan_is_neither_saved_nor_exported(tmp_path):
     student = Student(MLP(4, 3, (8,)), EnD())
     with torch.no_grad():
@@ -244,5 +220,5 @@ def test_a_student_of_nan_is_neither_saved_nor_exported(tmp_path):
     with pytest.raises(DivergedError, match=r"the student is not saved to .*: .* is not finite: train it again"):
         student.save(tmp_path / "student")
     assert not (tmp_path / "student").exists()
-    with pytest.raises(ValueError, match="was not written: the graph differs from PyTorch"):
+    with pytest.raises(DivergedError, match="answer about example 0 is not finite"):
         export(student, tmp_path / "student.onnx", torch.randn(4, 4))

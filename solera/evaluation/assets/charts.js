@@ -37,7 +37,7 @@ function plain(text) {
 
 function axis(title, options) {
   return {
-    title: { text: title, standoff: 8 }, automargin: true, fixedrange: true, zeroline: false,
+    title: { text: plain(title), standoff: 8 }, automargin: true, fixedrange: true, zeroline: false,
     gridcolor: colour("line"), linecolor: colour("grey"), ticks: "outside", ticklen: 4, tickcolor: colour("line"), ...options,
   };
 }

@@ -23,10 +23,10 @@ function dot(model) {
 
 /** What the example is: a picture, a row of named values, a text. */
 function shown(what, short) {
-  if (what.image) return element("img", { src: what.image, alt: "the example, as a picture" });
+  if (what.image && what.image.startsWith("data:image/")) return element("img", { src: what.image, alt: "the example, as a picture" });
   if (what.tokens) return element("p", { class: "tokens" }, (short ? what.tokens.slice(0, 12) : what.tokens).join(" ") + (short && what.tokens.length > 12 ? " …" : ""));
   if (what.text !== undefined) return element("pre", {}, short ? what.text.slice(0, 60) : what.text);
-  const lines = short ? what.row.slice(0, 3) : what.row;
+  const lines = (what.row || []).slice(0, short ? 3 : undefined);
   if (short) return element("span", {}, ...lines.flatMap(([name, value]) => [`${name} ${written(value)}`, element("br")]));
   const cells = lines.map(([name, value]) => element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, written(value))));
   return element("div", { class: "scroll" }, element("table", {}, element("tbody", {}, ...cells)));

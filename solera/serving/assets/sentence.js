@@ -55,13 +55,14 @@ function showSentence() {
   if (!said) return;
   $("waiting").hidden = true;
   $("found").hidden = false;
-  const parts = [];
+  const characters = Array.from(said.text), parts = [];  // places count whole characters: an emoji is two of a string's
+  const between = (start, end) => document.createTextNode(characters.slice(start, end).join(""));
   let place = 0;
   for (const entity of said.entities) {
-    parts.push(document.createTextNode(said.text.slice(place, entity.start)), marked(entity, state.model.types));
+    parts.push(between(place, entity.start), marked(entity, state.model.types));
     place = entity.end;
   }
-  parts.push(document.createTextNode(said.text.slice(place)));
+  parts.push(between(place));
   $("marked").dataset.text = said.text;
   $("marked").replaceChildren(...parts);
   $("none").hidden = said.entities.length > 0;

@@ -5,7 +5,6 @@ answers. With an `example` column (0 to N − 1) the rows may stand in any order
 well, one row per example and member, it holds a whole ensemble. Columns stand in any order: names say which is which.
 """
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
+from solera.core.array_files import read_npy, read_npz, require_unpacked
 from solera.core.errors import DamagedFileError
+from solera.core.schema import reading, require_form
 
 PLACES = ("example", "member")
 
@@ -35,35 +36,28 @@ def read(path: str | Path, key: str | None = None) -> Table:
         return _parquet(path)
     if path.suffix not in (".npy", ".npz"):
         raise ValueError(f"predictions are read from .npy, .npz and .parquet files, not from {path}")
-    try:
-        content = np.load(path, allow_pickle=False)
-        return Table(_entry(path, content, key) if path.suffix == ".npz" else content)
-    except (EOFError, OSError, zipfile.BadZipFile, ValueError) as error:
-        raise DamagedFileError(f"{path} holds no array of plain numbers ({error}): save it again") from error
-
-
-def _entry(path: Path, content: np.lib.npyio.NpzFile, key: str | None) -> np.ndarray:
-    if key is None and len(content.files) == 1:
-        key = content.files[0]
-    if key not in content.files:
-        raise KeyError(f"{path} holds the arrays {content.files}, " + (f"not {key!r}" if key else "say which: key=..."))
-    return content[key]
+    return Table(read_npz(path, key) if path.suffix == ".npz" else read_npy(path))
 
 
 def _parquet(path: Path) -> Table:
     try:
-        from pyarrow import ArrowInvalid, parquet
+        from pyarrow import ArrowException, parquet
     except ImportError as error:
         raise ImportError(f"{path} needs pyarrow: pip install 'solera[parquet]'") from error
     try:
-        table = parquet.read_table(path)
-    except (ArrowInvalid, OSError) as error:
+        with parquet.ParquetFile(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+            _require_numbers(path, schema)
+            require_unpacked(path, rows * sum(max(1, kind.bit_width // 8) for kind in schema.types))
+            table = file.read()
+            described = schema.pandas_metadata or {}
+    except (ArrowException, OSError, OverflowError, MemoryError) as error:
         raise DamagedFileError(f"{path} is no parquet file, or a damaged one ({error}): save it again") from error
     columns = {name: table[name].to_numpy() for name in table.column_names}
-    columns |= _index(path, (table.schema.pandas_metadata or {}).get("index_columns", []))
-    for name, column in columns.items():
-        if not np.issubdtype(column.dtype, np.number):
-            raise ValueError(f"{path} must hold numbers, column {name!r} holds {column.dtype}: drop it or convert it")
+    with reading(path, "the index of a data frame in it"):
+        index = described.get("index_columns", [])
+        require_form(path, index, [(str, {"name": (None, str), "start": int, "stop": int, "step": int})], "index")
+        columns |= _index(path, index, rows)
     names = [name for name in columns if name not in PLACES]
     if not names:
         raise ValueError(f"{path} has no column for a class, only {list(columns)}: give it one column per class")
@@ -71,12 +65,25 @@ def _parquet(path: Path) -> Table:
     return Table(_in_place(path, values, columns.get("example"), columns.get("member")), names)
 
 
-def _index(path: Path, index: list[Any]) -> dict[str, np.ndarray]:
+def _require_numbers(path: Path, schema: Any) -> None:
+    """Before anything is read: every column is one of plain numbers."""
+    from pyarrow import types
+
+    for field in schema:
+        if not (types.is_integer(field.type) or types.is_floating(field.type)):
+            raise ValueError(f"{path} must hold numbers, column {field.name!r} holds {field.type}: drop or convert it")
+    if twice := [name for name in schema.names if schema.names.count(name) > 1][:1]:
+        raise ValueError(f"{path} has two columns {twice[0]!r}: rename one")
+
+
+def _index(path: Path, index: list[Any], rows: int) -> dict[str, np.ndarray]:
     """The index of a data frame where it is no column of the file: pandas writes a range as three numbers."""
     found: dict[str, np.ndarray] = {}
     for part in index:
         ranged = isinstance(part, dict)
         name = part["name"] if ranged else part
+        if ranged and len(range(part["start"], part["stop"], part["step"])) != rows:
+            raise ValueError(f"it goes from {part['start']} to {part['stop']}, there are {rows} rows")
         numbers = np.arange(part["start"], part["stop"], part["step"]) if ranged else None
         if name is not None and not name.startswith("__index_level_"):
             found |= {} if numbers is None else {name: numbers}

@@ -9,7 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from solera.core.disk import sha256
+from solera.core.disk import read_bytes
+from solera.core.errors import DamagedFileError
+from solera.core.onnx_files import external_files
+from solera.core.seal import has_seal, seal_holds
 from solera.data import tensors_in
 from solera.data.names import Names, class_names
 from solera.teachers.adapters.base import Adapter
@@ -27,33 +30,35 @@ FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 MEANINGS = {"probabilities": True, "logits": False}  # skl2onnx and Hugging Face name their outputs so
 
 
-def _session(path: Path) -> Any:
+def _opened(path: Path) -> tuple[Any, str]:
+    """The model, ready to run, and its fingerprint: of the file, and of files beside it that hold weights.
+
+    What runs is what was read for the fingerprint, whatever becomes of the files since.
+    """
     try:
         import onnxruntime
     except ImportError as error:
         raise ImportError(f"{path} needs onnxruntime: pip install 'solera[onnx]'") from error
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there")
+    content = read_bytes(path)
+    if has_seal(content) and not seal_holds(content):
+        raise DamagedFileError(f"{path} is damaged, its checksum does not match: restore it, or export it again")
+    beside = external_files(path, content)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if beside:
+        names, parts = list(beside), [bytes(part) for part in beside.values()]
+        options.add_external_initializers_from_files_in_memory(names, parts, [len(part) for part in parts])
     available = onnxruntime.get_available_providers()
     providers = [p for p in ("CUDAExecutionProvider", "CPUExecutionProvider") if p in available]
+    checksums = [hashlib.sha256(part).hexdigest() for part in (content, *beside.values())]
     try:
-        return onnxruntime.InferenceSession(path, options, providers=providers)
+        session = onnxruntime.InferenceSession(bytes(content), options, providers=providers)
     except Exception as error:  # onnxruntime has a dozen kinds, none with a common parent
         raise ValueError(f"onnxruntime cannot open {path}: {error}") from error
-
-
-def _fingerprint(path: Path) -> str:
-    """Of the file and of the files beside it that it keeps its weights in."""
-    import onnx
-
-    model = onnx.load(path, load_external_data=False)
-    entries = [entry for tensor in model.graph.initializer for entry in tensor.external_data]
-    files = sorted({entry.value for entry in entries if entry.key == "location"})
-    checksums = [sha256(path), *(sha256(path.parent / file) for file in files)]
-    return hashlib.sha256(" ".join(checksums).encode()).hexdigest()[:16]
+    return session, hashlib.sha256(" ".join(checksums).encode()).hexdigest()[:16]
 
 
 class Onnx(Adapter):
@@ -66,8 +71,7 @@ class Onnx(Adapter):
     def __init__(self, path: str | Path, probabilities: bool | None = None, classes: Names | None = None) -> None:
         super().__init__()
         self.path = Path(path)
-        self.session = _session(self.path)
-        self._fingerprint = _fingerprint(self.path)
+        self.session, self._fingerprint = _opened(self.path)
         self.classes = None if classes is None else class_names(classes)
         self.inputs: dict[str, str] = {node.name: node.type for node in self.session.get_inputs()}
         for node in self.session.get_inputs():
