@@ -56,8 +56,8 @@ class DirichletMixture(SecondOrder):
 
     @property
     def total(self) -> Float[Tensor, "*batch"]:
-        """H[mean]."""
-        return self._rounded(self.averaged.total)
+        """H[mean], from the mean's logits in the precision of the output: exporters have no smallest float64."""
+        return Categorical(self._rounded(self.averaged.logits)).total
 
     @property
     def data(self) -> Float[Tensor, "*batch"]:
