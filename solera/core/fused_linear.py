@@ -113,7 +113,7 @@ class _FusedLinear(torch.autograd.Function):
         if of_hidden is not None:
             of_hidden.mul_(upstream.unsqueeze(-1))
         for gradient in (sums.weight, sums.bias):
-            if gradient is not None and factor != 1:
+            if gradient is not None and factor is not None and factor != 1:
                 gradient.mul_(factor)
         return None, None, of_hidden, sums.weight, sums.bias, None, *(None for _ in columns)
 
