@@ -9,6 +9,7 @@ BIN    := $(VENV)/bin
 LINKS  := $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null || echo "$$PIP_FIND_LINKS")
 UV     := UV_FIND_LINKS="$(LINKS)" VIRTUAL_ENV="$(VENV)" $(BIN)/uv
 LOCKS  := requirements.lock requirements-torch.lock requirements-uv.lock
+TORCH  := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-torch.lock
 COMPILE := --no-header --quiet --generate-hashes
 STAMP  := $(VENV)/.ready-$(shell cat $(LOCKS) pyproject.toml | cksum | cut -d' ' -f1)
 
@@ -64,7 +65,8 @@ $(STAMP): $(LOCKS) pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.lock
 	@# the locks are complete, so nothing is installed that they have no hash for; hatchling, which builds us, is there
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-torch.lock
+	@# first of the wheels that pip is told of: it prefers the index's, whose hashes it knows before it has looked at them
+	$(TORCH) --no-index 2>/dev/null || $(TORCH)
 	$(UV) pip install --quiet --require-hashes --no-deps -r requirements.lock
 	@# only where torch is the public build for Linux does this add something: its CUDA packages, which have no hash here
 	$(UV) pip install --quiet "$$(grep '^torch==' requirements.in)"

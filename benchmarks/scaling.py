@@ -30,6 +30,7 @@ PICTURE = Path(__file__).parents[1] / "docs" / "benchmarks" / "scaling.png"
 WIDTH = 16
 USUAL = {"N": 2000, "K": 100, "M": 5}
 SIZES = {"N": (1000, 4000, 16_000), "K": (10, 100, 1000, 10_000), "M": (2, 10, 50, 100)}
+LEAST_MEGABYTES = 20.0  # less than that hides in memory that the process had freed before: no exponent of it
 LINEAR = 1.1  # an exponent of 1, and what a fit over a few points may be off
 
 Run = Callable[[], object]
@@ -87,9 +88,11 @@ def curves() -> dict[tuple[str, str], list[Point]]:
     return points
 
 
-def exponent(points: list[Point], column: int) -> float:
-    """The slope between the two largest sizes in logarithms: at smaller ones fixed costs hide it."""
+def exponent(points: list[Point], column: int) -> float | None:
+    """The slope between the two largest sizes in logarithms: at smaller ones fixed costs hide it. None: too little."""
     (small, *few), (large, *many) = points[-2:]
+    if column == 1 and few[1] < LEAST_MEGABYTES:
+        return None
     return math.log(many[column] / few[column]) / math.log(large / small)
 
 
@@ -108,7 +111,8 @@ def draw(points: dict[tuple[str, str], list[Point]]) -> None:
             for work in dict.fromkeys(work for work, _ in points):
                 line = np.array(points[work, axis])
                 slope = exponent(points[work, axis], row)
-                place.loglog(line[:, 0], line[:, 1 + row], marker="o", label=f"{work}, {axis}^{slope:.2f}")
+                name = work if slope is None else f"{work}, {axis}^{slope:.2f}"
+                place.loglog(line[:, 0], line[:, 1 + row], marker="o", label=name)
             others = ", ".join(f"{key} = {value:,}" for key, value in USUAL.items() if key != axis)
             place.set_xlabel(f"{names[axis]} ({others})")
             place.set_ylabel(what)
@@ -162,7 +166,7 @@ memory above what the process held before.
 ![Scaling curves](scaling.png)
 
 Exponents are those between the two largest sizes. Fixed costs show at small sizes: an exponent below 1 says that the
-curve has not yet reached its slope.
+curve has not yet reached its slope. Memory below 20 MB has no exponent: it hides in what the process had freed before.
 """
 
 
@@ -191,9 +195,10 @@ def main() -> None:
     for (work, axis), line in points.items():
         slopes = [exponent(line, column) for column in (0, 1)]
         ends = [f"{size:,}: {seconds:.3g} s, {megabytes:.0f} MB" for size, seconds, megabytes in (line[0], line[-1])]
-        rows.append([work, axis, *ends, *(f"{slope:.2f}" for slope in slopes)])
-        declare(f"{work}: exponent of the time in {axis}", max(slopes[0], 0.01), at_most=LINEAR, noise=0.15)
-        declare(f"{work}: exponent of the memory in {axis}", max(slopes[1], 0.01), at_most=LINEAR, noise=0.3)
+        rows.append([work, axis, *ends, *("too little" if slope is None else f"{slope:.2f}" for slope in slopes)])
+        for what, slope, noise in zip(("time", "memory"), slopes, (0.15, 0.3), strict=True):
+            if slope is not None:
+                declare(f"{work}: exponent of the {what} in {axis}", max(slope, 0.01), at_most=LINEAR, noise=noise)
     draw(points)
     one, two = processes(1), processes(2)
     efficiency = one / (2 * two)

@@ -9,7 +9,7 @@ import tokenize
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def require_unpacked(path: Path, need: int) -> None:
         )
 
 
-def _require_plain(path: Path, file: IO[bytes], size: int) -> int:
+def _require_plain(path: Path, file: Any, size: int) -> int:
     """Reads the header of an array that has `size` bytes with it; returns the bytes that the numbers take."""
     major, _ = np.lib.format.read_magic(file)
     read: Any = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0

@@ -100,7 +100,7 @@ def require_room(path: Path, need: int, remedy: str = "make room, or choose anot
     """Before long work: what it will write there fits on the disk."""
     free = shutil.disk_usage(path).free
     if need > free:
-        raise ValueError(f"{path} needs {need:,} bytes, its disk has {free:,} free: {remedy}")
+        raise ValueError(f"writing into {path} takes {need:,} bytes, its disk has {free:,} free: {remedy}")
 
 
 def read_bytes(path: Path) -> bytearray:

@@ -25,7 +25,7 @@ _CHUNK = 1 << 17  # elements: enough to outweigh the calls, few enough for the d
 _OPTIONS: dict[str, Any] = {"cpp.enable_floating_point_contract_flag": "fast"}
 
 _COMPILE_SECONDS = 20.0  # of one kernel, on one core
-# how much faster a compiled kernel is, in seconds per logit (`python -m benchmarks losses`; of a GPU by its bandwidth)
+# how much faster a compiled kernel is, in seconds per logit: estimates, of a CPU core and of a GPU by its bandwidth
 _SAVED = {"cpu": 5e-9, "cuda": 1e-10}
 _uncompilable: set[Kernel] = set()
 

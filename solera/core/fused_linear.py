@@ -23,7 +23,6 @@ _CHUNK = {"cpu": 6 << 20, "cuda": 1 << 26}
 
 
 class _Sums(NamedTuple):
-    loss: Tensor
     hidden: Tensor | None  # the gradient of each row's loss, for an upstream gradient of 1
     weight: Tensor | None  # the gradients for an upstream gradient of `importance`
     bias: Tensor | None
@@ -44,10 +43,10 @@ def _go_through(
     importance: Tensor,
     columns: tuple[Tensor, ...],
     wanted: tuple[bool, bool, bool],
-) -> _Sums:
+) -> tuple[Tensor, _Sums]:
     """Losses, and those gradients (of hidden, weight, bias) that are wanted."""
+    loss = hidden.new_empty(len(hidden))
     sums = _Sums(
-        hidden.new_empty(len(hidden)),
         torch.empty_like(hidden) if wanted[0] else None,
         torch.zeros_like(weight) if wanted[1] else None,
         torch.zeros_like(bias) if wanted[2] and bias is not None else None,
@@ -56,7 +55,7 @@ def _go_through(
         h, u = hidden[part], importance[part]
         logits = torch.nn.functional.linear(h, weight, bias)
         rows = (logits, *(column[part] for column in columns))
-        sums.loss[part], gradient = run_kernel(kernel, *rows, overwrite=True)
+        loss[part], gradient = run_kernel(kernel, *rows, overwrite=True)
         if sums.hidden is not None:
             torch.mm(gradient, weight, out=sums.hidden[part])
         if sums.weight is not None:
@@ -64,7 +63,7 @@ def _go_through(
         if sums.bias is not None:
             sums.bias.addmv_(gradient.t(), u)
         del logits, rows, gradient  # before the next chunk takes memory of its own
-    return sums
+    return loss, sums
 
 
 def _factor(upstream: Tensor, importance: Tensor) -> float | None:
@@ -91,11 +90,10 @@ class _FusedLinear(torch.autograd.Function):
     ) -> Tensor:
         consider_compiling(len(hidden) * len(weight), hidden.device)
         wanted = tuple(learning and needed for needed in ctx.needs_input_grad[2:5])
-        sums = _go_through(kernel, hidden, weight, bias, importance, columns, wanted)  # type: ignore[arg-type]
-        ctx.kernel, ctx.wanted, ctx.columns = kernel, wanted, len(columns)
-        if learning:
-            ctx.save_for_backward(hidden, weight, bias, importance, *sums[1:], *columns)
-        return sums.loss
+        loss, sums = _go_through(kernel, hidden, weight, bias, importance, columns, wanted)  # type: ignore[arg-type]
+        ctx.kernel, ctx.wanted, ctx.sums = kernel, wanted, sums
+        ctx.save_for_backward(hidden, weight, bias, importance, *columns)
+        return loss
 
     @staticmethod
     @once_differentiable
@@ -103,18 +101,21 @@ class _FusedLinear(torch.autograd.Function):
         ctx: Any, *grad_outputs: Tensor
     ) -> tuple[Tensor | None, ...]:
         (upstream,) = grad_outputs
-        hidden, weight, bias, importance, of_hidden, of_weight, of_bias, *columns = ctx.saved_tensors
+        hidden, weight, bias, importance, *columns = ctx.saved_tensors
+        sums, ctx.sums = ctx.sums, None  # given away, not copied: a second way back makes them anew
+        of_hidden, wanted = None if sums is None else sums.hidden, (ctx.wanted[0] and sums is None, *ctx.wanted[1:])
+        factor = None if sums is None else _factor(upstream, importance)
+        if factor is None and any(wanted):
+            del sums  # before the new ones take memory
+            _, sums = _go_through(ctx.kernel, hidden, weight, bias, upstream, tuple(columns), wanted)
+            of_hidden, factor = sums.hidden if of_hidden is None else of_hidden, 1.0
+        assert sums is not None
         if of_hidden is not None:
-            of_hidden = upstream.unsqueeze(-1) * of_hidden
-        if of_weight is not None or of_bias is not None:
-            factor = _factor(upstream, importance)
-            if factor is None:
-                wanted = (False, *ctx.wanted[1:])
-                sums = _go_through(ctx.kernel, hidden, weight, bias, upstream, tuple(columns), wanted)
-                of_weight, of_bias = sums.weight, sums.bias
-            elif factor != 1:
-                of_weight, of_bias = (None if sum_ is None else factor * sum_ for sum_ in (of_weight, of_bias))
-        return None, None, of_hidden, of_weight, of_bias, None, *(None for _ in range(ctx.columns))
+            of_hidden.mul_(upstream.unsqueeze(-1))
+        for gradient in (sums.weight, sums.bias):
+            if gradient is not None and factor is not None and factor != 1:
+                gradient.mul_(factor)
+        return None, None, of_hidden, sums.weight, sums.bias, None, *(None for _ in columns)
 
 
 def fused_linear(

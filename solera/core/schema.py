@@ -21,8 +21,8 @@ def _told(form: Form) -> str:
         return f"a list of {_told(form[0])}"
     if isinstance(form, dict):
         return "an object"
-    names: dict[Any, str] = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
-    return names.get(form, "something else")
+    names: dict[Any, str] = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+    return names.get(form, "an object")
 
 
 def _fits(value: Any, form: type) -> bool:

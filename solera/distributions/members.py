@@ -10,6 +10,7 @@ from solera.core.fused import row_sum
 from solera.core.rowwise import rowwise
 from solera.distributions.categorical import Categorical
 
+_SURE = 1e-9  # nats: below, S = 1 + (the odds of all others) has lost digits of them even in float64
 _UNROLLED = 16  # members: beyond these a compiled kernel loops over them
 
 
@@ -88,7 +89,7 @@ def _measure(z: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
 
 
 def _carefully(members: Categorical, weights: Tensor | None) -> tuple[Tensor, ...]:
-    """The same, one by one, where a p_m is too small for float32 or −∞ rules a class out, and in float64."""
+    """The same, one by one: for members that are very sure, a p_m too small for float32, −∞, and in float64."""
     average = members.averaged(weights)
     each = (members.total, members.departure(average), members.reverse_departure(average))
     data, knowledge, rmi = (weigh(values, weights) for values in each)
@@ -96,6 +97,7 @@ def _carefully(members: Categorical, weights: Tensor | None) -> tuple[Tensor, ..
     return logits, average.mean, average.total, data, knowledge, rmi
 
 
+@torch.inference_mode(False)  # what is kept for later may be part of a loss then
 @torch.no_grad()
 def measure(members: Categorical, weights: Float[Tensor, "*batch M"] | None = None) -> Measures:
     """All measures of these members at once; members of weight 0 are not read. No gradient leads through them."""
@@ -107,7 +109,8 @@ def measure(members: Categorical, weights: Float[Tensor, "*batch M"] | None = No
     w = z.new_full((len(z), count), 1 / count) if weights is None else weights.reshape(-1, count).to(z)
     like = (z[:, 0], z[:, 0], *(z[:, 0, 0],) * 5)
     *columns, smallest = rowwise(_measure, like, z, w)
-    few = (smallest < torch.finfo(z.dtype).tiny).nonzero().squeeze(-1)
+    sure = columns[3] < _SURE
+    few = (sure | (smallest < torch.finfo(z.dtype).tiny)).nonzero().squeeze(-1)
     if len(few):
         redone = _carefully(Categorical(z[few]), None if weights is None else w[few])
         for column, value in zip(columns, redone, strict=True):

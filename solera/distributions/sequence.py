@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from solera.core.checks import require_labels, require_positive
+from solera.core.checks import require_labels
 from solera.distributions.base import SecondOrder
 from solera.distributions.categorical import Categorical
 from solera.distributions.dirichlet import Dirichlet
@@ -39,7 +39,8 @@ def aggregate(
     `log_probs` are those of whole sequences, not divided by their lengths; −∞ is no hypothesis. Samples that were drawn
     from the model have been weighted by drawing them: `temperature=math.inf` gives their mean (Monte Carlo).
     """
-    require_positive("temperature", temperature)
+    if not temperature > 0:
+        raise ValueError(f"temperature must be positive, got {temperature}: choose a value above 0, or math.inf")
     if values.shape != log_probs.shape or not values.shape[-1]:
         raise ValueError(
             f"values of shape {tuple(values.shape)} and log_probs of shape {tuple(log_probs.shape)} must be alike, "

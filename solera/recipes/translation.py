@@ -71,6 +71,7 @@ class Translation(Recipe):
     beams: int = 5
     test: int = 0  # the first so many test sentences; 0: all of them
     others: int = 300  # sentences of each unfamiliar set
+    baselines: bool = True  # sequence-level distillation, and EnD with the tail as an event
     snapshots: int = 0  # cycles of an SGDR ensemble beside the others; 0: none
     resamples: int = 200
 
@@ -223,8 +224,9 @@ class Study:
             found["snapshots"] = self.snapshot_ensemble()
         found["SEnD²"] = self.student("SEnD²", ProxyDirichlet(), "own", recipe.keep, 0.0)
         found["EnD"] = self.student("EnD", EnD(tail="dropped"), "references", recipe.keep, 0.5)
-        found["sequence KD"] = self.sequence_student()
-        found["EnD, tail"] = self.student("EnD, tail", EnD(tail="event"), "references", recipe.keep, 0.5)
+        if recipe.baselines:
+            found["sequence KD"] = self.sequence_student()
+            found["EnD, tail"] = self.student("EnD, tail", EnD(tail="event"), "references", recipe.keep, 0.5)
         for keep in recipe.sweep:
             name = f"EnD, {keep} kept"
             found[name] = self.student(name, EnD(tail="dropped"), "references", keep, 0.5)

@@ -178,6 +178,7 @@ def page(recipe: "Translation", found: Found, work: Workspace) -> str:
     return PAGE.format(
         recipe=recipe,
         pairs=f"{recipe.sentences:,}" if recipe.sentences else "all 29,000",
+        baselines=BASELINES if recipe.baselines else "",
         quality=quality(found),
         alone=spread(alone, 1, 100),
         sweep=sweep(recipe, found),
@@ -190,16 +191,18 @@ def page(recipe: "Translation", found: Found, work: Workspace) -> str:
     )
 
 
+BASELINES = """"EnD, tail" has the tokens that were not kept as one more event; **sequence KD** is maximum likelihood of
+the ensemble's outputs. """
+
 PAGE = """# Translation
 
 {recipe.members} small transformers (width {recipe.width}, three layers of encoder, one of decoder) learn German to
 English on {pairs} pairs of Multi30k in {recipe.epochs} epochs. Their memory keeps {recipe.keep} tokens of
 {recipe.vocabulary:,} a step. **EnD** learns from it on the references, half from labels smoothed by 0.1 (Reich et al.,
-2020; mass un-normalised as there, or with the tail as an event: "EnD, tail"); **SEnD²** a Dirichlet per step on the
-ensemble's own outputs (Ryabinin et al., 2021); **sequence KD** maximum likelihood of these outputs. Students start
-from the first member's weights and learn for {recipe.student_epochs} epochs more. All decode with {recipe.beams} beams;
-an ensemble averages probabilities. The papers' numbers stand beside ours: other languages, data and sizes, so compare
-the order.
+2020; mass un-normalised as there); **SEnD²** a Dirichlet per step on the ensemble's own outputs (Ryabinin et al.,
+2021). {baselines}Students start from the first member's weights and learn for {recipe.student_epochs} epochs more.
+All decode with {recipe.beams} beams; an ensemble averages probabilities. The papers' numbers stand beside ours: other
+languages, data and sizes, so compare the order.
 
 ![BLEU of what is kept, and knowledge by set](translation.png)
 

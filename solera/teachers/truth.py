@@ -68,13 +68,19 @@ def answered(teacher: Teacher, batch: Batch, fingerprints: np.ndarray) -> Target
     return targets
 
 
+LOG_PROBABILITIES = ("members", "mean", "kept")  # columns that may hold −∞: a class that a member rules out
+
+
 def require_finite_answers(batch: Batch, encoded: Columns) -> None:
     """An answer that is infinite or no number at all is refused by its example; padding does not count."""
     tokens = batch.weight is not None and batch.weight.ndim > 1
-    for column in encoded.values():
+    for name, column in encoded.items():
         if not column.is_floating_point() or torch.isfinite(column.float().sum()):
             continue
-        fine = column.isfinite().flatten(1 + tokens).all(-1) if column.ndim > 1 + tokens else column.isfinite()
+        right = column.isfinite()
+        if name in LOG_PROBABILITIES:
+            right = right | (column == -torch.inf)
+        fine = right.flatten(1 + tokens).all(-1) if column.ndim > 1 + tokens else right
         fine = (fine | (batch.weight.to(fine.device) <= 0)).all(1) if tokens and batch.weight is not None else fine
         if not bool(fine.all()):
             raise DivergedError(

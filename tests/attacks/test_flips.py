@@ -21,6 +21,7 @@ from solera.serving.graph import Graph
 from solera.training import checkpoint
 from tests.attacks.work import captured, distilled, evaluated, flipped
 
+pytestmark = pytest.mark.timeout(7200)  # `make attacks` on a busy machine
 FLIPS = int(os.environ.get("SOLERA_FLIPS", "300"))
 X = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
 

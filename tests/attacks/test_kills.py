@@ -12,6 +12,7 @@ from solera import Student
 from solera.core.progress import quiet
 from tests.attacks.work import WORK, files, killed, save
 
+pytestmark = pytest.mark.timeout(7200)  # `make attacks` on a busy machine
 KILLS = int(os.environ.get("SOLERA_KILLS", "30"))
 VOLATILE = ("metrics.json", "report.json", "report.html")  # hold the time of day
 

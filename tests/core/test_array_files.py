@@ -96,5 +96,5 @@ def test_a_parquet_with_an_index_of_its_own_length_is_refused(tmp_path):
         about = f'{{"index_columns": [{str(index).replace(chr(39), chr(34)).replace("None", "null")}]}}'
         table = pa.table({"a": np.zeros(4)}).replace_schema_metadata({"pandas": about})
         parquet.write_table(table, tmp_path / "x.parquet")
-        with pytest.raises(DamagedFileError, match=r"x\.parquet: (the index|index)"):
+        with pytest.raises(DamagedFileError, match=r"x\.parquet: index_columns"):
             read(tmp_path / "x.parquet")

@@ -94,7 +94,7 @@ def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert names(tmp_path) == []
-    with pytest.raises(ValueError, match=r"needs 1,000,000,000,000,000,000 bytes, its disk has .* free: make room"):
+    with pytest.raises(ValueError, match=r"takes 1,000,000,000,000,000,000 bytes, its disk has .* free: make room"):
         require_room(tmp_path, 10**18)
 
 

@@ -54,7 +54,7 @@ def test_measures(kind, classes, dtype):
         mean = mp.mpf(ours.concentration[k].item()) / true["precision"]
         assert abs(mp.mpf(ours.mean[k].item()) - mean) <= TOLERANCE[dtype] * mean
         log_prob = ours.log_prob(torch.tensor(k)).item()
-        assert abs(mp.mpf(log_prob) - mp.log(mean)) <= 0.1 * TOLERANCE[dtype] * (1 + abs(mp.log(mean)))
+        assert abs(mp.mpf(log_prob) - mp.log(mean)) <= 0.2 * TOLERANCE[dtype] * (1 + abs(mp.log(mean)))
 
 
 @pytest.mark.parametrize("kind", ["ordinary", "one", "ten million", "everything"])

@@ -109,6 +109,13 @@ def test_a_right_forecast_makes_every_logit_once_and_a_wrong_one_twice(monkeypat
         assert max(made) == 4
 
 
+def test_a_second_way_back_through_one_graph_gives_the_same_gradients():
+    parts = layer()
+    loss = fused_head(*parts, said("top_k"), ProxyDirichlet()).mean()
+    first = [gradient.clone() for gradient in torch.autograd.grad(loss, parts, retain_graph=True)]
+    torch.testing.assert_close(list(torch.autograd.grad(loss, parts)), first)
+
+
 def test_without_a_gradient_no_gradient_is_made(monkeypatch):
     monkeypatch.setattr(torch, "mm", lambda *_, **__: pytest.fail("made a gradient"))
     with torch.no_grad():

@@ -154,7 +154,7 @@ def long(**columns):
         ({"example": [1, 2, 3, 4]}, "must number the examples from 0, in whole numbers; it goes from 1 to 4"),
         ({"example": [0, 1, 2, 2]}, "has 2 rows for example 2"),
         ({"example": [0.5, 1, 2, 3]}, "must number the examples from 0, in whole numbers"),
-        ({"text": list("abcd")}, "must hold numbers, column 'text' holds object"),
+        ({"text": list("abcd")}, r"must hold numbers, column 'text' holds (large_)?string"),
     ],
 )
 def test_a_table_that_is_not_whole_is_refused(tmp_path, columns, message):

@@ -50,14 +50,13 @@ def _parquet(path: Path) -> Table:
             _require_numbers(path, schema)
             require_unpacked(path, rows * sum(max(1, kind.bit_width // 8) for kind in schema.types))
             table = file.read()
-            described = schema.pandas_metadata or {}
+            described = _described(path, schema)
     except (ArrowException, OSError, OverflowError, MemoryError) as error:
         raise DamagedFileError(f"{path} is no parquet file, or a damaged one ({error}): save it again") from error
     columns = {name: table[name].to_numpy() for name in table.column_names}
-    with reading(path, "the index of a data frame in it"):
-        index = described.get("index_columns", [])
-        require_form(path, index, [(str, {"name": (None, str), "start": int, "stop": int, "step": int})], "index")
-        columns |= _index(path, index, rows)
+    index = described.get("index_columns", [])
+    require_form(path, index, [(str, {"name": (None, str), "start": int, "stop": int, "step": int})], "index_columns")
+    columns |= _index(path, index, rows)
     names = [name for name in columns if name not in PLACES]
     if not names:
         raise ValueError(f"{path} has no column for a class, only {list(columns)}: give it one column per class")
@@ -76,14 +75,24 @@ def _require_numbers(path: Path, schema: Any) -> None:
         raise ValueError(f"{path} has two columns {twice[0]!r}: rename one")
 
 
+def _described(path: Path, schema: Any) -> dict[str, Any]:
+    """What pandas wrote about the data frame, if it was one."""
+    with reading(path, "the description of a data frame in it"):
+        found = schema.pandas_metadata or {}
+        require_form(path, found, dict)
+    return found
+
+
 def _index(path: Path, index: list[Any], rows: int) -> dict[str, np.ndarray]:
     """The index of a data frame where it is no column of the file: pandas writes a range as three numbers."""
     found: dict[str, np.ndarray] = {}
     for part in index:
         ranged = isinstance(part, dict)
         name = part["name"] if ranged else part
-        if ranged and len(range(part["start"], part["stop"], part["step"])) != rows:
-            raise ValueError(f"it goes from {part['start']} to {part['stop']}, there are {rows} rows")
+        if ranged and (not part["step"] or len(range(part["start"], part["stop"], part["step"])) != rows):
+            raise DamagedFileError(
+                f"{path}: index_columns go from {part['start']} to {part['stop']}, there are {rows} rows"
+            )
         numbers = np.arange(part["start"], part["stop"], part["step"]) if ranged else None
         if name is not None and not name.startswith("__index_level_"):
             found |= {} if numbers is None else {name: numbers}
