@@ -83,8 +83,8 @@ class Mixture(Targets, Generic[Members]):
 
     @property
     def _measures(self) -> Measures | None:
-        """Everything at once; None where a gradient is wanted, of Gaussians, and in a graph that is being traced."""
-        if isinstance(self.members, Gaussian) or torch.compiler.is_compiling():
+        """Everything at once; None where a gradient is wanted, of Gaussians, in a traced graph, and without memory."""
+        if isinstance(self.members, Gaussian) or torch.compiler.is_compiling() or self.members.logits.is_meta:
             return None
         learned = self.members.logits.requires_grad or (self.weights is not None and self.weights.requires_grad)
         return None if learned and torch.is_grad_enabled() else self._measured
