@@ -1,5 +1,6 @@
 """What the service's own description (OpenAPI) says of its requests and answers, for the student at hand."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,12 +69,18 @@ class Facts(BaseModel):
     thresholds: dict[str, float]
 
 
+def _largest(kind: np.dtype) -> float:
+    """The largest number that is rounded to a finite one of this kind: half a step beyond the largest there is."""
+    limits = np.finfo(kind)
+    half_step = float(limits.eps) * 2.0 ** (limits.maxexp - 2)
+    return math.nextafter(float(limits.max) + half_step, 0.0)
+
+
 def _number(dtype: str) -> Schema:
     kind = np.dtype(dtype)
-    limits = np.finfo(kind) if kind.kind == "f" else np.iinfo(kind)
-    name = "number" if kind.kind == "f" else "integer"
-    most = {"minimum": float(limits.min), "maximum": float(limits.max)} if kind.kind == "f" else {}
-    return {"type": name, **most}
+    if kind.kind != "f":
+        return {"type": "integer"}
+    return {"type": "number", "minimum": -_largest(kind), "maximum": _largest(kind)}
 
 
 def _nested(inner: Schema, shape: Sequence[int | str]) -> Schema:

@@ -22,6 +22,7 @@ from solera.serving.app import make_app
 from solera.serving.counters import Histogram
 from solera.serving.npy import array_of
 from solera.serving.refused import RefusedError
+from solera.serving.schema import _largest
 from solera.serving.served import Served, read_graph, read_student
 from solera.serving.settings import bytes_of
 from tests.serving.test_export import Tagger, TwoInputs
@@ -206,3 +207,11 @@ def test_a_network_of_ones_own_class_is_served_by_its_graph(tmp_path):
     Student(Tagger(), ProxyDirichlet(), None).save(tmp_path)
     with pytest.raises(ValueError, match=re.escape("then solera.serving.serve(student), or export it")):
         read_student(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_the_schema_admits_every_number_that_stays_finite(kind):
+    largest = _largest(np.dtype(kind))
+    with np.errstate(over="ignore"):
+        assert np.isfinite(np.float64(largest).astype(kind))
+        assert np.isinf(np.nextafter(largest, np.inf).astype(kind))
