@@ -29,7 +29,7 @@ page; `python -m benchmarks --page` writes the page alone.
 A goal "≤ 1.5" is about time ÷ the peer's time, "≥ 0.9" about speed ÷ the peer's speed. ± is the range of the middle
 half of the rounds. Goals that were not reached say so. The shape in a name is the one that was measured: the
 times of `fused_head` are recorded at fewer rows than its default (`SOLERA_HEAD_ROWS=628`), in three rounds and by CPU
-time alone.
+time alone, and were entered by hand from a script that runs the same cases; its memory is from before a later saving.
 """
 
 
