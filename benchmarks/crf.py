@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from functools import partial
-from statistics import median
 
 import torch
 import torchcrf
 from torch import Tensor
 
-from benchmarks.timing import measure, ratio, table
+from benchmarks.ratios import compare
 from solera.nn import CRF
 
 SHAPES = [(32, 23, 9), (32, 23, 25), (64, 50, 9), (1, 23, 9), (8, 200, 17)]
@@ -46,13 +45,7 @@ def both(batch: int, tokens: int, tags: int) -> dict[str, tuple[Callable[[], obj
 def main() -> None:
     torch.set_num_threads(1)
     torch.empty(1 << 22)  # a training process has freed large tensors: glibc keeps small ones' pages from then on
-    rows = []
     for shape in SHAPES:
         for name, (ours, theirs) in both(*shape).items():
-            samples = measure({"ours": ours, "theirs": theirs}, ROUNDS)
-            times = [f"{1e3 * median(samples[who]):.2f}" for who in ("ours", "theirs")]
-            rows.append([name, "×".join(map(str, shape)), *times, f"{ratio(samples, 'ours', 'theirs'):.2f}"])
-    print(
-        table(["", "rows × tokens × tags", "ours, ms", "pytorch-crf, ms", "ours ÷ pytorch-crf"], rows) + "\n",
-        flush=True,
-    )
+            where = "×".join(map(str, shape))
+            compare(f"{name} ÷ pytorch-crf, {where} (rows × tokens × tags)", ours, theirs, at_most=0.5, rounds=ROUNDS)

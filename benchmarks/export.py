@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.timing import measure, ratio, table
+from benchmarks.ratios import compare_samples
+from benchmarks.timing import measure
 from solera import Ensemble, Student
 from solera.methods import EnD, Hydra, Method, ProxyDirichlet
 from solera.nn import ConvNet
@@ -19,8 +20,8 @@ def network() -> ConvNet:
     return ConvNet(SHAPE, CLASSES)
 
 
-def compare(method: Method, batch: int, folder: Path) -> list[float]:
-    """Seconds of ONNX and of int8, each ÷ the eager student and ÷ the eager ensemble."""
+def compare(method: Method, batch: int, folder: Path) -> None:
+    """ONNX and int8, each ÷ the eager student and ÷ the eager ensemble."""
     torch.manual_seed(0)
     student = Student(method.student(network(), MEMBERS), method).eval()
     ensemble = Ensemble([network() for _ in range(MEMBERS)])
@@ -36,18 +37,16 @@ def compare(method: Method, batch: int, folder: Path) -> list[float]:
 
         return run
 
-    cases = {"onnx": lambda: graph(array), "int8": lambda: small(array)}
+    cases = {"ONNX": lambda: graph(array), "int8": lambda: small(array)}
     samples = measure({**cases, "student": eager(student), "ensemble": eager(ensemble)}, rounds=15)
-    return [ratio(samples, name, baseline) for baseline in ("student", "ensemble") for name in cases]
+    for peer, what in (("student", "the student in PyTorch"), ("ensemble", f"{MEMBERS} members in PyTorch")):
+        for name in cases:
+            compare_samples(f"{type(method).__name__}, {name} ÷ {what}, batch {batch}", samples, name, peer)
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    rows = []
     with tempfile.TemporaryDirectory() as folder:
         for method in (EnD(), ProxyDirichlet(), Hydra()):
             for batch in (1, 64):
-                ratios = compare(method, batch, Path(folder))
-                rows.append([type(method).__name__, batch, *(f"{r:.3f}" for r in ratios)])
-    header = ["convnet, 28×28", "batch", "ONNX ÷ student", "int8 ÷ student", "ONNX ÷ 10 members", "int8 ÷ 10 members"]
-    print(table(header, rows) + "\n", flush=True)
+                compare(method, batch, Path(folder))

@@ -66,7 +66,7 @@ def size_and_capture() -> str:
     return table(head, rows)
 
 
-def step_cost() -> str:
+def step_cost() -> None:
     """A training step of a small language head from the store, and the same step with plain labels."""
     torch.manual_seed(0)
     rows, width = 256, 512
@@ -87,20 +87,18 @@ def step_cost() -> str:
                 method.loss(body(inputs), kept(batch)).mean().backward()
 
         cases: dict[str, Callable[[], object]] = {
-            "EnD loss from top_k": partial(from_store, EnD(), False),
-            "EnD loss from top_k, compiled": partial(from_store, EnD(), True),
-            "proxy loss from top_k": partial(from_store, ProxyDirichlet(), False),
-            "proxy loss from top_k, compiled": partial(from_store, ProxyDirichlet(), True),
+            "a step of EnD from top_k": partial(from_store, EnD(), False),
+            "a step of EnD from top_k, compiled": partial(from_store, EnD(), True),
+            "a step of ProxyDirichlet from top_k": partial(from_store, ProxyDirichlet(), False),
+            "a step of ProxyDirichlet from top_k, compiled": partial(from_store, ProxyDirichlet(), True),
             "reading the targets alone": lambda: kept(batch),
         }
         samples = measure({"labels": with_labels, **cases}, rounds=7)
-    return table(
-        ["step with 512×40,000 head, batch 256", "÷ step with labels"],
-        ([name, f"{ratio(samples, name, 'labels'):.3f}"] for name in cases),
-    )
+    for name in cases:
+        compare_samples(f"{name} ÷ a step with labels, {rows}×{width}×{CLASSES:,}", samples, name, "labels")
 
 
-def reading() -> str:
+def reading() -> None:
     """Shuffled batches of 256 from a set larger than 1 GB, against one file per sample (a part of them, per batch)."""
     torch.manual_seed(0)
     examples, members, classes = 55_000, 10, 1000
@@ -122,14 +120,13 @@ def reading() -> str:
             ).float(),
         }
         samples = measure(cases, rounds=7)
-    return table(
-        ["set", "one file per sample ÷ store, batches of 256"],
-        [[f"{size / 1e9:.2f} GB, {members} × {classes}", f"{ratio(samples, 'files', 'store'):.1f}"]],
-    )
+    what = f"{size / 1e9:.2f} GB, {members} × {classes}"
+    compare_samples(f"reading, speed ÷ one file per sample's, {what}", samples, "store", "files", at_least=1)
 
 
 def main() -> None:
     torch.set_num_threads(1)
     with quiet():
-        for part in (size_and_capture, step_cost, reading):
-            print(part() + "\n", flush=True)
+        print(size_and_capture() + "\n", flush=True)
+        step_cost()
+        reading()

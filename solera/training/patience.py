@@ -13,6 +13,7 @@ from solera.training.lesson import Lesson
 from solera.training.settings import Training
 
 FIRST, LEAST_STEPS = 30, 600  # the first round has so many epochs, and no fewer steps
+LEAST_GAIN = 1e-4  # nats: a round that lowers the held-out loss by less was not worth its time
 SHARES = (0.0, 0.25, 0.5)  # of the labels in the loss, among which validation chooses
 Facts = dict[str, float]
 
@@ -24,9 +25,10 @@ def rounds(training: Training, steps: int) -> list[int]:
 
 
 def surely_less(new: Float[Tensor, " N"], old: Float[Tensor, " N"]) -> bool:
-    """Whether losses have fallen on average, by more than the standard error of the paired difference."""
+    """Whether losses have fallen on average: by more than the standard error of the paired difference, and at all."""
     gain = old - new
-    return bool(gain.mean() > gain.std() / math.sqrt(len(gain))) if len(gain) > 1 else bool(gain.mean() > 0)
+    error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else 0.0
+    return float(gain.mean()) > max(error, LEAST_GAIN)
 
 
 def _weights(lesson: Lesson) -> dict[str, Tensor]:

@@ -1,0 +1,192 @@
+"""The page of the recipe `headline`: one table, one picture, and what held."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from solera.recipes.base import Workspace
+from solera.recipes.page import origin, pyplot, save_figure, table
+from solera.recipes.problems import described
+
+if TYPE_CHECKING:
+    from solera.recipes.headline import Headline
+
+Studies = list[dict[str, Any]]  # of one problem
+MODELS = ("single", "ensemble", "student")
+RIGHT_SIZE = 0.8, 1.25  # of the ensemble's uncertainty
+RECOVERED, DETECTED = 0.6, 0.02  # of the ensemble's gain in NLL; AUROC that may be lost
+
+
+def gap(studies: Studies, one: str, other: str, metric: str) -> tuple[float, float, float]:
+    """`one`'s metric less `other`'s: the low end of the 95 % interval, the mean over studies, the high end.
+
+    Every study resamples the same test examples in the same order, so each resample has a mean over studies.
+    """
+    value = np.mean([study["rows"][one][metric] - study["rows"][other][metric] for study in studies])
+    drawn = np.mean([np.subtract(study["draws"][one][metric], study["draws"][other][metric]) for study in studies], 0)
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return float(low), float(value), float(high)
+
+
+def mean(studies: Studies, model: str, metric: str) -> float | None:
+    """Over the studies; None where a model has no such number."""
+    values = [study["rows"][model].get(metric) for study in studies]
+    return None if any(value is None for value in values) else float(np.mean(values))
+
+
+def first(studies: Studies) -> str:
+    """What a person asks first: accuracy, or the error of a forecast."""
+    return "accuracy" if "accuracy" in studies[0]["rows"]["student"] else "RMSE"
+
+
+def unfamiliar(studies: Studies) -> str | None:
+    """The name of the unfamiliar set."""
+    names = [key.removeprefix("OOD ").removesuffix(" knowledge") for key in studies[0]["rows"]["student"]]
+    found = [n for n, key in zip(names, studies[0]["rows"]["student"], strict=True) if key.startswith("OOD ")]
+    return found[0].removesuffix(" total") if found else None
+
+
+def three(studies: Studies, metric: str) -> str:
+    """Single, ensemble and student; bold where the student is surely better than the single."""
+    numbers = [mean(studies, model, metric) for model in MODELS]
+    if any(number is None for number in numbers):
+        return "–"
+    scale, digits = (100, 1) if metric in ("accuracy", "ECE") else (1, 3)
+    shown = [f"{scale * number:.{digits}f}" for number in numbers if number is not None]
+    low, _, high = gap(studies, "student", "single", metric)
+    surely = low > 0 if metric == "accuracy" else high < 0
+    return " / ".join([*shown[:2], f"**{shown[2]}**" if surely else shown[2]])
+
+
+def detection(studies: Studies) -> tuple[float, float] | None:
+    """AUROC of the ensemble and of the student, by knowledge or total: whichever the ensemble is better by."""
+    where = unfamiliar(studies)
+    if where is None:
+        return None
+    pairs = [(mean(studies, "ensemble", key), mean(studies, "student", key)) for key in
+             (f"OOD {where} total", f"OOD {where} knowledge")]  # fmt: skip
+    known = [(one, two) for one, two in pairs if one is not None and two is not None]
+    return max(known) if known else None
+
+
+def kept(studies: Studies, measure: str) -> float:
+    """The size of the student's uncertainty ÷ the ensemble's, on test examples."""
+    return float(np.mean([study["kept"][f"{measure} on test"] for study in studies]))
+
+
+def cheaper(studies: Studies) -> float:
+    """How many times the student's time the ensemble takes."""
+    return float(np.median([study["rows"]["ensemble"]["µs/example"] / study["rows"]["student"]["µs/example"]
+                            for study in studies]))  # fmt: skip
+
+
+def line(name: str, studies: Studies) -> list[str]:
+    """One problem's row of the table."""
+    found, ranked = detection(studies), mean(studies, "student", "ρ knowledge")
+    return [
+        f"{name} ({described(name)})",
+        f"{first(studies)} {three(studies, first(studies))}",
+        three(studies, "NLL"),
+        three(studies, "ECE") if first(studies) == "accuracy" else "–",
+        "–" if found is None else f"{100 * found[0]:.1f} / {100 * found[1]:.1f}",
+        "–" if ranked is None else f"{ranked:.2f}",
+        f"{kept(studies, 'total'):.2f} / {kept(studies, 'knowledge'):.2f}",
+        f"1/{cheaper(studies):.1f}",
+    ]
+
+
+def recovered(studies: Studies) -> float:
+    """The share of the ensemble's gain in NLL over one member that the student has."""
+    single, ensemble, student = (mean(studies, model, "NLL") or 0.0 for model in MODELS)
+    return (single - student) / (single - ensemble)
+
+
+def judged(found: dict[str, Studies]) -> list[str]:
+    """What was wanted of a student, problem by problem."""
+    better, lower, close, sized, detected = [], [], [], [], []
+    for name, studies in found.items():
+        metric = first(studies)
+        low, _, high = gap(studies, "student", "single", metric)
+        nll = gap(studies, "student", "single", "NLL")[2]
+        if (low > 0 if metric == "accuracy" else high < 0) and nll < 0:
+            better.append(name)
+        if gap(studies, "student", "ensemble", "NLL")[1] <= 0:
+            lower.append(name)
+        elif recovered(studies) >= RECOVERED:
+            close.append(name)
+        if all(RIGHT_SIZE[0] <= kept(studies, key) <= RIGHT_SIZE[1] for key in ("total", "knowledge")):
+            sized.append(name)
+        pair = detection(studies)
+        if pair is not None and pair[1] >= pair[0] - DETECTED:
+            detected.append(name)
+    asked = [name for name, studies in found.items() if detection(studies) is not None]
+
+    def said(claim: str, names: list[str], of: list[str]) -> str:
+        return f"- {claim}: **{len(names)} of {len(of)}** ({', '.join(names) or 'none'})"
+
+    every = list(found)
+    others = [name for name in every if name not in lower]
+    return [
+        said("Surely better than one member, in accuracy or RMSE and in NLL", better, every),
+        said("NLL no higher than the ensemble's, by the mean", lower, every),
+        said(f"Of the others, at least {RECOVERED:.0%} of the ensemble's gain in NLL", close, others),
+        said("Total and knowledge of 0.8 to 1.25 times the ensemble's size on test examples", sized, every),
+        said("AUROC within two points of the ensemble's, or above it", detected, asked),
+    ]
+
+
+def draw(found: dict[str, Studies], work: Workspace) -> None:
+    """The student's NLL between one member's (0) and the ensemble's (1), with its interval."""
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(7, 0.5 * len(found) + 1.4), layout="constrained")
+    for row, studies in enumerate(found.values()):
+        gain = -gap(studies, "ensemble", "single", "NLL")[1]
+        low, value, high = (-end / gain for end in gap(studies, "student", "single", "NLL"))
+        axes.plot([low, high], [row, row], color="#4477aa", linewidth=2)
+        axes.plot(value, row, "o", color="#4477aa")
+    for place, text in ((0, "one member"), (1, "the ensemble")):
+        axes.axvline(place, color="#888888", linewidth=1)
+        axes.text(place, -0.8, text, ha="center", color="#444444")
+    axes.set_yticks(range(len(found)), list(found))
+    axes.set_ylim(len(found) - 0.5, -1.1)
+    axes.set_xlabel("the student's NLL: share of the ensemble's gain over one member (further right is better)")
+    save_figure(figure, work.folder / "headline.png")
+
+
+def page(recipe: "Headline", found: dict[str, Studies], work: Workspace) -> str:
+    """docs/results/headline.md."""
+    header = ["problem (ensemble)", "one member / ensemble / **student**", "NLL", "ECE, %", "AUROC, ensemble / student",
+              "ρ", "total / knowledge kept", "cost"]  # fmt: skip
+    body = table(header, [line(name, studies) for name, studies in found.items()])
+    claims = "\n".join(judged(found))
+    return f"""# The headline: is the student worth deploying?
+
+An ensemble is trained on each of {len(found)} problems and distilled by a `Distiller` with nothing but its defaults;
+the student stands beside one member and beside the ensemble, on test examples that nobody saw.
+
+{body}
+
+Means over {recipe.studies} studies (members and student anew, the same examples). A student's number in bold is
+*surely* better than one member's: the 95 % interval of the paired difference (resampled test examples, means over the
+studies) lies on the better side. AUROC tells unfamiliar inputs from test inputs by knowledge or total uncertainty,
+whichever the ensemble is better by. ρ is the rank correlation of the student's knowledge with the ensemble's. *Kept*
+is the size of the student's mean uncertainty ÷ the ensemble's. *Cost* is the student's time for a prediction ÷ the
+ensemble's.
+
+![The share of the ensemble's gain in NLL that the student has](headline.png)
+
+## What was wanted, and where it came out
+
+{claims}
+
+## How
+
+Letter: A to V known (3,000 labelled rows, the others unlabelled), W to Z unfamiliar. Satellite: the last of six soils
+is unfamiliar. MNIST and Fashion-MNIST: 500 and 2,000 labelled images, 4,500 and 4,000 unlabelled ones; each is
+unfamiliar to the other's models. Kin8nm, power and concrete: the first of the standard splits; test rows with every
+number moved by three to five standard deviations are unfamiliar. Students are told the labels that the members were
+told, and the unlabelled inputs. Settings of the members were chosen beforehand; the student's are the defaults of
+`Distiller`, which were chosen on other data ([Training](../training.md)). Judged on: {recipe.judged_on}.
+
+{origin(recipe, "headline", work)}
+"""

@@ -1,0 +1,159 @@
+"""Eight problems for the recipe `headline`: rows, images and continuous targets, each with its ensemble."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from solera.core.seeds import generator
+from solera.data import Batches
+from solera.ensembles import train_ensemble
+from solera.nn import MLP, ConvNet
+from solera.recipes import tabular, uci
+from solera.recipes.data import grey, load_npz
+from solera.teachers import Ensemble
+from solera.training import Training
+
+TREES = 8  # members of an ensemble of LightGBMs, each of 100 trees
+OTHERS = 2000  # inputs of an unfamiliar set
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is known, what is asked, and who is the ensemble."""
+
+    x: Tensor
+    y: Tensor
+    test: tuple[Tensor, Tensor]
+    unfamiliar: dict[str, Tensor]
+    teach: Callable[["Problem", int], Ensemble]  # by a seed
+    network: Callable[["Problem"], nn.Module] | None = None  # the student's; None: the default for such inputs
+    unlabelled: Tensor | None = None
+
+    @property
+    def classes(self) -> int:
+        """Of a classification."""
+        return int(self.y.max()) + 1
+
+    def held_out(self, share: float = 0.2) -> "Problem":
+        """A part of the known examples in the place of the test: to choose settings by."""
+        order = torch.randperm(len(self.x), generator=generator(0, "held out"))
+        kept, held = order[round(share * len(order)) :], order[: round(share * len(order))]
+        return replace(self, x=self.x[kept], y=self.y[kept], test=(self.x[held], self.y[held]))
+
+
+def boosted(problem: Problem, seed: int) -> Ensemble:
+    """LightGBMs, each of a bag of the rows."""
+    from lightgbm import LGBMClassifier
+
+    x, y, members = problem.x.numpy(), problem.y.numpy(), []
+    for number in range(TREES):
+        rows = np.random.default_rng([seed, number]).integers(0, len(x), len(x))
+        model = LGBMClassifier(n_estimators=100, num_leaves=31, n_jobs=2, verbose=-1, seed=number)
+        members.append(model.fit(x[rows], y[rows]).set_params(n_jobs=1))
+    return Ensemble(members)
+
+
+def networks(members: int, epochs: int, make: Callable[[Problem], nn.Module]) -> Callable[[Problem, int], Ensemble]:
+    """Networks from different weights, each trained on all the known examples."""
+
+    def teach(problem: Problem, seed: int) -> Ensemble:
+        training = Training(epochs=epochs, lr=3e-3, seed=seed)
+        torch.manual_seed(seed)
+        return train_ensemble(lambda: make(problem), Batches(problem.x, problem.y), members, training)
+
+    return teach
+
+
+def wide(problem: Problem) -> nn.Module:
+    """For rows of letters, members and student alike."""
+    return MLP.for_inputs(problem.x, problem.classes, (256, 256))
+
+
+def convnet(problem: Problem) -> nn.Module:
+    """For images, members and student alike."""
+    return ConvNet(tuple(problem.x.shape[1:]), problem.classes, channels=(8, 16, 32), hidden=64)
+
+
+def forecaster(problem: Problem) -> nn.Module:
+    """A mean and a variance, as the UCI studies have it."""
+    return MLP.for_inputs(problem.x, 2, (50,), activation="softplus", targets=problem.y)
+
+
+def letter(data: str) -> Problem:
+    """The letters A to V by 16 numbers, 3,000 of them labelled; W to Z are unfamiliar."""
+    x, y, x_test, y_test = tabular.load(data, "letter")
+    known, asked = y < 22, y_test < 22
+    rows = x[known]
+    test, other = (x_test[asked], y_test[asked]), {"W–Z": x_test[~asked]}
+    return Problem(rows[:3000], y[known][:3000], test, other, networks(8, 40, wide), wide, rows[3000:])
+
+
+def satellite(data: str) -> Problem:
+    """Soils by 36 numbers; the last of six kinds is unfamiliar."""
+    x, y, x_test, y_test = tabular.load(data, "satellite")
+    known, asked = y < 5, y_test < 5
+    return Problem(x[known], y[known], (x_test[asked], y_test[asked]), {"class 6": x_test[~asked]}, boosted)
+
+
+def adult(data: str) -> Problem:
+    """Incomes above a threshold or not, by 14 facts about a person; nobody is unfamiliar."""
+    x, y, x_test, y_test = tabular.load(data, "adult")
+    return Problem(x, y, (x_test, y_test), {}, boosted)
+
+
+def images(data: str, name: str, labelled: int, unlabelled: int, other: tuple[str, str, str]) -> Problem:
+    """Images of ten classes with few labels; those of another set are unfamiliar."""
+    arrays = load_npz(data, f"images/{name}.npz")
+    order = torch.randperm(len(arrays["x_train"]), generator=generator(0, name))[: labelled + unlabelled]
+    x, y = grey(arrays["x_train"][order.numpy()]), torch.from_numpy(arrays["y_train"].astype(np.int64))[order]
+    test = grey(arrays["x_test"]), torch.from_numpy(arrays["y_test"].astype(np.int64))
+    title, file, key = other
+    unfamiliar = {title: grey(load_npz(data, f"images/{file}.npz")[key][:OTHERS])}
+    teach = networks(5, 30, convnet)
+    return Problem(x[:labelled], y[:labelled], test, unfamiliar, teach, convnet, x[labelled:])
+
+
+def regression(data: str, name: str) -> Problem:
+    """A UCI set's first split; test rows moved three to five deviations away are unfamiliar."""
+    arrays = load_npz(data, f"regression/{name}.npz")
+    (x, y), test = uci.rows(arrays, "train_0"), uci.rows(arrays, "test_0")
+    draw = generator(0, name)
+    size = 3 + 2 * torch.rand(test[0].shape, generator=draw)
+    away = size * torch.where(torch.rand(test[0].shape, generator=draw) < 0.5, -1.0, 1.0)
+    moved = test[0] + away * x.std(0)
+    return Problem(x, y[:, None], (test[0], test[1][:, None]), {"moved away": moved}, networks(5, 60, forecaster))
+
+
+PROBLEMS: dict[str, Callable[[str], Problem]] = {
+    "letter": letter,
+    "satellite": satellite,
+    "adult": adult,
+    "MNIST": lambda data: images(data, "mnist", 500, 4500, ("Fashion", "fashion_mnist", "x_test")),
+    "Fashion": lambda data: images(data, "fashion_mnist", 2000, 4000, ("MNIST", "mnist", "x_test")),
+    "kin8nm": lambda data: regression(data, "kin8nm"),
+    "power": lambda data: regression(data, "power"),
+    "concrete": lambda data: regression(data, "concrete"),
+}
+FILES = {
+    "letter": ["tabular/letter.npz"],
+    "satellite": ["tabular/satellite.npz"],
+    "adult": ["tabular/adult.train.csv.gz", "tabular/adult.test.csv.gz"],
+    "MNIST": ["images/mnist.npz", "images/fashion_mnist.npz"],
+    "Fashion": ["images/mnist.npz", "images/fashion_mnist.npz"],
+    **{name: [f"regression/{name}.npz"] for name in ("kin8nm", "power", "concrete")},
+}
+
+
+def described(name: str) -> str:
+    """What stands beside the name in the table."""
+    kinds = {
+        "letter": "rows, 8 MLPs",
+        "satellite": f"rows, {TREES} LightGBMs",
+        "adult": f"rows, {TREES} LightGBMs",
+        "MNIST": "images, 500 labels, 5 convnets",
+        "Fashion": "images, 2,000 labels, 5 convnets",
+    }
+    return kinds.get(name, "continuous target, 5 MLPs")
