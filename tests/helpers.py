@@ -8,6 +8,12 @@ from solera import Batches, Ensemble
 from solera.nn import MLP
 from solera.training import checkpoint
 
+PEAK = """
+def peak():  # megabytes of this process alone: what getrusage says begins with the parent's peak
+    lines = open("/proc/self/status").read().splitlines()
+    return float(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+"""
+
 
 def small_ensemble(members: int = 3, inputs: int = 4, classes: int = 3, seed: int = 0) -> Ensemble:
     torch.manual_seed(seed)

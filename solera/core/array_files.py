@@ -27,12 +27,12 @@ def most_unpacked(path: Path) -> int:
     return UNPACKED + 3 * path.stat().st_size
 
 
-def require_unpacked(path: Path, need: int) -> None:
+def require_unpacked(path: Path, need: int, remedy: str = "save it uncompressed, as .npy") -> None:
     """Refuses, before it is read, a compressed file that holds far more than its size."""
     if need > (most := most_unpacked(path)):
         raise DamagedFileError(
             f"{path} holds {need:,} bytes in a file of {path.stat().st_size:,}, more than {most:,} are not unpacked: "
-            "save it uncompressed, as .npy"
+            f"{remedy}"
         )
 
 
@@ -59,6 +59,15 @@ def read_npy(path: Path, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
         return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
     except _UNREADABLE as error:
         raise _damaged(path, error, ".npy file") from error
+
+
+def array_names(path: Path) -> list[str]:
+    """What the arrays of a `.npz` file are called."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist()]
+    except _UNREADABLE as error:
+        raise _damaged(path, error, ".npz file") from error
 
 
 def read_npz(path: Path, key: str | None = None) -> np.ndarray:

@@ -1,11 +1,14 @@
 """CoNLL files: a token and its tag on each line, a blank line between sentences."""
 
 import gzip
+import io
 import re
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from solera.core.array_files import most_unpacked, require_unpacked
 from solera.core.disk import write_bytes
 from solera.data.tag_scheme import invalid_tag, split_tag
 
@@ -26,18 +29,32 @@ class Line(NamedTuple):
     columns: list[str]
 
 
-def _text(path: Path) -> str:
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError) as error:
-            raise ValueError(f"{path} is no whole gzip file ({error}): copy it again") from error
+def _content(path: Path) -> bytes:
+    """The text's bytes, unpacked."""
+    if path.suffix != ".gz":
+        return path.read_bytes()
     try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path}, line {line} is not UTF-8 (byte {error.start}): save the file as UTF-8") from error
+        with gzip.open(path) as file:
+            content = file.read(most_unpacked(path) + 1)
+    except (OSError, EOFError) as error:
+        raise ValueError(f"{path} is no whole gzip file ({error}): copy it again") from error
+    require_unpacked(path, len(content), "unpack it first")
+    return content
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """One after the other: as a list of texts they would take ten times the file."""
+    content = _content(path).rstrip(b"\r\n\t ")
+    try:
+        yield from io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline="\n")
+    except UnicodeDecodeError:
+        try:
+            content.decode("utf-8-sig")  # says where in the whole file
+        except UnicodeDecodeError as error:
+            line = content[: error.start].count(b"\n") + 1
+            raise ValueError(
+                f"{path}, line {line} is not UTF-8 (byte {error.start}): save the file as UTF-8"
+            ) from error
 
 
 def _columns(line: str) -> list[str]:
@@ -48,10 +65,9 @@ def _columns(line: str) -> list[str]:
 def conll_blocks(path: Path) -> Iterator[list[Line]]:
     """The lines of each sentence. A document's mark belongs to none."""
     block: list[Line] = []
-    lines = _text(path).rstrip("\r\n\t ").split("\n")
     width, between = None, True  # at the start, and after a document's mark, blank lines are no empty sentence
-    for number, raw in enumerate(lines, 1):
-        line = raw.rstrip("\r")
+    for number, raw in enumerate(_lines(path), 1):
+        line = raw.rstrip("\r\n")
         if not line.strip():
             if not block and not between:
                 raise ValueError(f"{path}, line {number} is an empty sentence: leave one blank line between sentences")
@@ -90,15 +106,15 @@ def _tags(path: Path, block: list[Line], types: Mapping[str, str | None] | None)
     return [_renamed(line.columns[-1], types) for line in block]
 
 
-def _cannot_stand(path: Path, block: list[Line], tags: list[str], place: int) -> ValueError:
+def _cannot_stand(path: Path, lines: Sequence[int], tags: list[str], place: int) -> ValueError:
     if place == len(tags):
         return ValueError(
-            f"{path}, line {block[-1].number}: the sentence ends within an entity, at {tags[-1]}: close it with E- or "
+            f"{path}, line {lines[-1]}: the sentence ends within an entity, at {tags[-1]}: close it with E- or "
             "L-, or write an entity of one token as S- or U-"
         )
     before = f"after {tags[place - 1]}" if place else "at the start of a sentence"
     return ValueError(
-        f"{path}, line {block[place].number}: {tags[place]} cannot stand {before}: begin an entity with B- "
+        f"{path}, line {lines[place]}: {tags[place]} cannot stand {before}: begin an entity with B- "
         "(load_conll(path, repair=True) does so), and end it as this file ends its others"
     )
 
@@ -112,20 +128,25 @@ def load_conll(
     `repair` becomes the B-X that it stands for. `types` renames types of entities, None drops one: {"person": "PER",
     "product": None}. A file of one column holds tokens alone.
     """
-    path = Path(path)
-    blocks = list(conll_blocks(path))
-    if not blocks:
+    path, same = Path(path), {}
+    tokens: list[list[str]] = []
+    tags: list[list[str]] = []
+    lines: list[Sequence[int]] = []
+    for block in conll_blocks(path):
+        tokens.append([same.setdefault(line.columns[0], line.columns[0]) for line in block])  # one text for each word
+        if len(block[0].columns) > 1:
+            tags.append([same.setdefault(tag, tag) for tag in _tags(path, block, types)])
+        lines.append(array("q", [line.number for line in block]))
+    if not tokens:
         raise ValueError(f"{path} holds no sentence: a line is a token, a tab and its tag")
-    tokens = [[line.columns[0] for line in block] for block in blocks]
-    if len(blocks[0][0].columns) == 1:
+    if not tags:
         return [Sentence(words) for words in tokens]
-    tags = [_tags(path, block, types) for block in blocks]
     names = {tag for row in tags for tag in row}
     names = sorted(names | {"B-" + tag[2:] for tag in names if tag != "O"})  # what a repair may write
-    for block, row in zip(blocks, tags, strict=True):
+    for numbers, row in zip(lines, tags, strict=True):
         while (place := invalid_tag(names, row)) is not None:
             if not repair or place == len(row) or not row[place].startswith("I-"):
-                raise _cannot_stand(path, block, row, place)
+                raise _cannot_stand(path, numbers, row, place)
             row[place] = "B-" + row[place][2:]
     return [Sentence(*pair) for pair in zip(tokens, tags, strict=True)]
 

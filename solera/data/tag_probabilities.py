@@ -10,6 +10,7 @@ import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -76,28 +77,37 @@ def _row(path: Path, line: Line, names: Sequence[str]) -> list[float]:
 
 def load_tag_probabilities(path: str | Path, names: Sequence[str] | None = None) -> TagProbabilities:
     """What a member said, in a CoNLL file, plain or `.gz`; `names` are all tags, for a file of tags alone."""
-    path = Path(path)
-    lines = list(conll_blocks(path))
-    if not lines or len(lines[0][0].columns) < 2:
+    path, same = Path(path), {}
+    lines: list[list[Line]] = []  # of their columns the first is kept, one text for each different word
+    rows: list[Any] = []  # of probabilities, or of tags
+    own: list[str] | None = None
+    for block in conll_blocks(path):
+        if own is None:
+            own = [cell[0] for text in block[0].columns[1:] if (cell := _cell(text)) is not None]
+            split_tags(own)
+        if len(block[0].columns) < 2:
+            break
+        lines.append([Line(line.number, [same.setdefault(line.columns[0], line.columns[0])]) for line in block])
+        if own:
+            rows.append(np.array([_row(path, line, own) for line in block]))
+        else:
+            rows.append([same.setdefault(line.columns[-1], line.columns[-1]) for line in block])
+    if not lines:
         raise ValueError(f"{path} holds no predictions: a line is a token, and a tag or TAG=p for every tag")
-    own = [cell[0] for text in lines[0][0].columns[1:] if (cell := _cell(text)) is not None]
     if own:
-        split_tags(own)
-        rows = [np.array([_row(path, line, own) for line in block]) for block in lines]
         return TagProbabilities(path, tuple(own), lines, rows)
-    tags = [[line.columns[-1] for line in block] for block in lines]
-    known = list(names or sorted({tag for row in tags for tag in row}))
+    known = list(names or sorted({tag for row in rows for tag in row}))
     split_tags(known)
     places = {name: place for place, name in enumerate(known)}
-    for block in lines:
-        for line in block:
-            if line.columns[-1] not in places:
+    for block, row in zip(lines, rows, strict=True):
+        for line, tag in zip(block, row, strict=True):
+            if tag not in places:
                 raise ValueError(
-                    f"{path}, line {line.number}: the tag {line.columns[-1]!r} is none of {', '.join(known)}: members "
-                    "must use the tags of the data"
+                    f"{path}, line {line.number}: the tag {tag!r} is none of {', '.join(known)}: members must use the "
+                    "tags of the data"
                 )
     identity = np.eye(len(known))
-    return TagProbabilities(path, tuple(known), lines, [identity[[places[tag] for tag in row]] for row in tags])
+    return TagProbabilities(path, tuple(known), lines, [identity[[places[tag] for tag in row]] for row in rows])
 
 
 def save_tag_probabilities(

@@ -9,7 +9,7 @@ A name that begins as a formula does (= + - @) has an apostrophe before it, so t
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from typing import Any
+from itertools import groupby, islice
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from solera.evaluation.measure import Sets
 from solera.evaluation.stream import Elements
 from solera.tasks import Columns
 
+BLOCK = 10_000  # lines
 PLACE = ("model", "set", "example", "token")
 ORDER = ("target", "predicted", "confidence", "correct", "squared_error", "total", "data", "knowledge")  # then the rest
 
@@ -81,30 +82,36 @@ def _array(cells: list[str], kind: str) -> np.ndarray:
     return np.array(cells, dtype=np.float64 if kind == "bool" else kind).astype(kind)
 
 
-def _parts(content: bytes | bytearray) -> Iterator[tuple[tuple[str, str], dict[str, list[str]]]]:
-    """The lines of each model and set, as columns of texts."""
-    header, *lines = csv.reader(io.StringIO(content.decode(), newline=""))
-    header = [unquoted(name) for name in header]
-    groups: dict[tuple[str, str], list[Any]] = {}
-    for line in lines:
-        groups.setdefault((unquoted(line[0]), unquoted(line[1])), []).append(line)
-    for place, some in groups.items():
-        yield place, dict(zip(header, map(list, zip(*some, strict=True)), strict=True))
+def _blocks(content: bytes | bytearray) -> Iterator[tuple[tuple[str, str], dict[str, list[str]]]]:
+    """The lines as columns of texts, some of one model and set at a time: texts take ten times their bytes."""
+    lines = csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline=""))
+    header = [unquoted(name) for name in next(lines)]
+    while some := list(islice(lines, BLOCK)):
+        for place, own in groupby(some, key=lambda line: (unquoted(line[0]), unquoted(line[1]))):
+            yield place, dict(zip(header, map(list, zip(*own, strict=True)), strict=True))
 
 
 def read(content: bytes | bytearray, kinds: Mapping[str, str]) -> tuple[dict[str, Sets], dict[str, Elements]]:
     """Every model's columns by set, and the sets' elements, exactly as they were written."""
+    parts: dict[tuple[str, str], dict[str, list[np.ndarray]]] = {}
+    for place, cells in _blocks(content):
+        part = parts.setdefault(place, {})
+        for key, column in cells.items():
+            if key not in PLACE[:2] and column[0] != "":
+                kind = "int64" if key in PLACE else kinds[key.partition("[")[0]]
+                part.setdefault(key, []).append(_array(column, kind))
     every: dict[str, Sets] = {}
     elements: dict[str, Elements] = {}
-    for (model, name), cells in _parts(content):
-        columns: dict[str, list[np.ndarray]] = {}
-        for key, column in cells.items():
-            stem = key.partition("[")[0]
-            if key not in PLACE and column[0] != "":
-                columns.setdefault(stem, []).append(_array(column, kinds[stem]))
-        whole = {key: np.stack(parts, -1) if f"{key}[0]" in cells else parts[0] for key, parts in columns.items()}
-        example = np.array(cells["example"], dtype=np.int64)
-        token = np.array(cells["token"], dtype=np.int64) if "token" in cells and cells["token"][0] != "" else None
-        elements[name] = Elements(example, token, whole.pop("target", None))
-        every.setdefault(model, {})[name] = whole
+    for (model, name), blocks in parts.items():
+        columns = _whole({key: np.concatenate(some) for key, some in blocks.items()})
+        elements[name] = Elements(columns.pop("example"), columns.pop("token", None), columns.pop("target", None))
+        every.setdefault(model, {})[name] = columns
     return every, elements
+
+
+def _whole(columns: Columns) -> Columns:
+    """`_flat`, undone."""
+    several: dict[str, list[np.ndarray]] = {}
+    for key, column in columns.items():
+        several.setdefault(key.partition("[")[0], []).append(column)
+    return {key: np.stack(some, -1) if f"{key}[0]" in columns else some[0] for key, some in several.items()}

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from solera.core.array_files import read_npz
 from solera.data.conll import Sentence
 
 HASHED = {"norm": 6000, "prefix": 2000, "suffix": 3000, "shape": 1000}  # buckets
@@ -37,12 +38,10 @@ def _bucket(value: str, size: int) -> int:
 
 def _opened(path: str | Path, column: str) -> tuple[np.ndarray, np.ndarray]:
     """The bytes of all words, joined by line ends, and what the file has for each."""
-    with np.load(path) as file:
-        if missing := [name for name in ("words", column) if name not in file]:
-            raise ValueError(
-                f"{path} has no array {missing[0]!r}: it needs `words` (UTF-8, joined by \\n) and {column!r}"
-            )
-        words, values = file["words"], file[column]
+    try:
+        words, values = read_npz(Path(path), "words"), read_npz(Path(path), column)
+    except KeyError as error:
+        raise ValueError(f"{error.args[0]}: it needs `words` (UTF-8, joined by \\n) and {column!r}") from error
     if (count := bytes(words).count(b"\n") + 1) != len(values):
         raise ValueError(f"{path} has {count} words and {len(values)} rows of {column!r}: there must be one each")
     return words, values

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.array_files import array_names, read_npz
 from solera.core.seeds import generator
 
 
@@ -18,8 +19,8 @@ def require_files(folder: str, names: list[str]) -> None:
 
 def load_npz(folder: str, name: str) -> dict[str, np.ndarray]:
     """Every array of a file."""
-    with np.load(Path(folder) / name, allow_pickle=False) as file:
-        return {key: file[key] for key in file}
+    path = Path(folder) / name
+    return {key: read_npz(path, key) for key in array_names(path)}
 
 
 def load_colour(folder: str, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from solera.evaluation import evaluate
 from solera.methods import EnD, Method, ProxyDirichlet
 from solera.nn import MLP
 from solera.recipes.base import Recipe, Workspace
-from solera.recipes.data import require_files
+from solera.recipes.data import load_npz, require_files
 from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
 from solera.tasks import Row
 from solera.teachers import Ensemble, Teacher, capture
@@ -341,7 +341,7 @@ def load(data: str, name: str, rows: int = 0) -> Table:
     if name == "adult":
         x, y, x_test, y_test = _adult(path(data, name))
     else:
-        arrays = np.load(path(data, name), allow_pickle=False)
+        arrays = load_npz(data, path(data, name).relative_to(data).as_posix())
         x, y, x_test, y_test = (arrays[key] for key in ("x_train", "y_train", "x_test", "y_test"))
     limit = rows or len(x)
     inputs = [torch.tensor(np.asarray(a, dtype=np.float32)) for a in (x[:limit], x_test)]

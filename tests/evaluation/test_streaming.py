@@ -12,7 +12,7 @@ from solera import Batches, EnD, Ensemble, ProxyDirichlet, Student, evaluate
 from solera.data import UNLABELLED, Batch
 from solera.nn import MLP
 from solera.teachers import capture
-from tests.helpers import small_batches, small_ensemble
+from tests.helpers import PEAK, small_batches, small_ensemble
 
 
 def models():
@@ -105,9 +105,6 @@ def test_what_cannot_be_asked_is_told():
 
 MANY = """
 import torch
-def peak():  # of this process alone: what getrusage says begins with the parent's peak
-    lines = open("/proc/self/status").read().splitlines()
-    return float(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 from solera import Batches, Ensemble, ProxyDirichlet, Student, evaluate
 torch.set_num_threads(1)
 torch.manual_seed(0)
@@ -124,7 +121,7 @@ print(peak() - before)
 
 def grown(sequences: int, classes: int) -> float:
     """Megabytes that an evaluation took beyond what was there before it, in a process of its own."""
-    script = MANY.format(sequences=sequences, classes=classes)
+    script = PEAK + MANY.format(sequences=sequences, classes=classes)
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
     return float(done.stdout)

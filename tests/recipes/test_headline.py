@@ -1,0 +1,84 @@
+"""The recipe `headline` on a small problem: its sets, its intervals, its page, and a run that goes on."""
+
+import numpy as np
+import pytest
+import torch
+
+from solera.recipes import headline, problems
+from solera.recipes.base import Workspace, settings_of
+from solera.recipes.headline import Headline
+from solera.recipes.headline_page import gap, judged, recovered
+from tests.recipes.test_many_classes import DATA, needs_data
+
+
+def study(single, ensemble, student, kept=1.0, draws=((0.0, 0.0), (0.0, 0.0), (0.0, 0.0))):
+    """Made up: NLLs, accuracies of 0.9 / 0.95 / 0.95, and how resampling moves the NLL."""
+    numbers = zip(("single", "ensemble", "student"), (single, ensemble, student), (0.9, 0.95, 0.95), draws, strict=True)
+    rows, drawn = {}, {}
+    for name, nll, accuracy, moved in numbers:
+        rows[name] = {"NLL": nll, "accuracy": accuracy, "OOD far total": 0.8, "OOD far knowledge": accuracy}
+        drawn[name] = {"NLL": [nll + by for by in moved], "accuracy": [accuracy, accuracy]}
+    return {"rows": rows, "draws": drawn, "kept": {"total on test": kept, "knowledge on test": kept}}
+
+
+def test_a_gap_is_paired_and_a_mean_over_the_studies():
+    first = study(0.5, 0.4, 0.42, draws=((0.1, -0.1), (0.0, 0.0), (0.1, -0.1)))  # both move alike: no width
+    second = study(0.7, 0.4, 0.42, draws=((0.1, -0.1), (0.0, 0.0), (-0.1, 0.1)))
+    assert gap([first], "student", "single", "NLL") == pytest.approx((-0.08,) * 3)
+    low, value, high = gap([first, second], "student", "single", "NLL")
+    assert value == pytest.approx((-0.08 - 0.28) / 2)
+    assert (low, high) == pytest.approx((value - 0.095, value + 0.095))
+    assert recovered([first]) == pytest.approx(0.8)
+
+
+def test_the_claims_count_problems():
+    found = {"good": [study(0.5, 0.4, 0.39)], "close": [study(0.5, 0.4, 0.42, kept=2.0)], "bad": [study(0.5, 0.4, 0.6)]}
+    lines = judged(found)
+    assert "**2 of 3** (good, close)" in lines[0]  # as accurate, and a lower NLL
+    assert "**1 of 3** (good)" in lines[1]
+    assert "**1 of 2** (close)" in lines[2]
+    assert "**2 of 3** (good, bad)" in lines[3]
+    assert "**3 of 3**" in lines[4]
+
+
+def toy(data):
+    """Three clouds, and one elsewhere."""
+    draw = torch.Generator().manual_seed(0)
+    y = torch.arange(240) % 3
+    x = torch.randn(240, 2, generator=draw) + 3 * torch.stack([(y == 1).float(), (y == 2).float()], 1)
+    teach = problems.networks(3, 5, problems.wide)
+    return problems.Problem(x[:120], y[:120], (x[120:], y[120:]), {"far": x[:60] + 20}, teach, None, x[:40])
+
+
+def test_it_is_made_once_and_goes_on(tmp_path, monkeypatch, short_rounds):
+    for module in (headline, problems):
+        monkeypatch.setitem(module.PROBLEMS, "toy", toy)
+        monkeypatch.setitem(module.FILES, "toy", [])
+    recipe = Headline(sets=("toy",), studies=2, resamples=10, data=str(tmp_path))
+    page = recipe.run(Workspace(tmp_path / "run", settings_of(recipe)))
+    assert "| toy (" in page
+    assert (tmp_path / "run" / "headline.png").stat().st_size > 10_000
+    monkeypatch.setattr(headline, "evaluate", None)  # nothing is measured again
+    assert recipe.run(Workspace(tmp_path / "run", settings_of(recipe))) == page
+
+
+def test_what_is_held_out_is_not_learned_from():
+    problem = toy("")
+    held = problem.held_out()
+    assert (len(held.x), len(held.test[0])) == (96, 24)
+    seen = {tuple(row) for row in held.x.tolist()}
+    assert not seen & {tuple(row) for row in held.test[0].tolist()}
+
+
+@pytest.mark.data
+@needs_data
+@pytest.mark.parametrize("name", problems.PROBLEMS)
+def test_every_problem_has_its_examples(name):
+    problem = problems.PROBLEMS[name](str(DATA))
+    assert len(problem.x) == len(problem.y)
+    assert len(problem.test[0]) == len(problem.test[1]) > 100
+    for part in (problem.x, problem.test[0], *problem.unfamiliar.values()):
+        assert part.shape[1:] == problem.x.shape[1:]
+        assert part.isfinite().all()
+    if not problem.y.is_floating_point():
+        assert np.unique(problem.y).tolist() == list(range(problem.classes)) == np.unique(problem.test[1]).tolist()
