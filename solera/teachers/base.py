@@ -1,11 +1,12 @@
 """Who answers for the ensemble: the models themselves, or a memory of them."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from typing_extensions import Protocol, runtime_checkable  # typing's own, before 3.12, computes every property it finds
 
 from solera.core.disk import fingerprint
 from solera.core.errors import MismatchError

@@ -68,7 +68,7 @@ OPENED = {
     evaluation: "from solera.evaluation import Evaluation; kept = Evaluation.load(folder)",
     parquet: "from solera.teachers.adapters.files import read; kept = read(folder / 'member.parquet')",
     npz: "from solera.teachers.adapters.files import read; kept = read(folder / 'members.npz')",
-    tag_probabilities: "from solera.data import tag_probabilities as t; t = t.load_tag_probabilities(folder / 'said.conll')",
+    tag_probabilities: "from solera.data.tag_probabilities import *; load_tag_probabilities(folder / 'said.conll')",
     conll: "from solera.data import load_conll; kept = load_conll(folder / 'text.conll')",
 }
 WARM = """

@@ -4,6 +4,7 @@ from torch import nn
 
 from solera import Batch, Ensemble
 from solera.nn import MLP
+from solera.teachers import Teacher
 from solera.testing import check_teacher
 from tests.helpers import small_batches, small_ensemble
 
@@ -70,3 +71,10 @@ def test_members_answer_without_dropout():
     ensemble = Ensemble([network])
     torch.testing.assert_close(ensemble.predict(inputs).mean, ensemble.predict(inputs).mean, rtol=0, atol=0)
     torch.testing.assert_close(ensemble.predict(inputs).mean, network.eval()(inputs).softmax(-1))
+
+
+def test_asking_whether_it_is_a_teacher_computes_no_fingerprint(monkeypatch):
+    """Hashing every weight takes long, and an evaluation asks for every batch."""
+    monkeypatch.setattr("solera.teachers.ensemble._fingerprint", None)
+    assert isinstance(small_ensemble(), Teacher)
+    assert not isinstance(torch.nn.Linear(1, 1), Teacher)
