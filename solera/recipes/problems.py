@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from solera.core.seeds import generator
 from solera.data import Batches
 from solera.ensembles import train_ensemble
+from solera.methods import NormalWishart
 from solera.nn import MLP, ConvNet
 from solera.recipes import tabular, uci
 from solera.recipes.data import grey, load_npz
@@ -77,9 +79,9 @@ def convnet(problem: Problem) -> nn.Module:
     return ConvNet(tuple(problem.x.shape[1:]), problem.classes, channels=(8, 16, 32), hidden=64)
 
 
-def forecaster(problem: Problem) -> nn.Module:
-    """A mean and a variance, as the UCI studies have it."""
-    return MLP.for_inputs(problem.x, 2, (50,), activation="softplus", targets=problem.y)
+def forecaster(problem: Problem, outputs: int = 2) -> nn.Module:
+    """A mean and a variance, as the UCI studies have it; of a student, a distribution of these."""
+    return MLP.for_inputs(problem.x, outputs, (50,), activation="softplus", targets=problem.y)
 
 
 def letter(data: str) -> Problem:
@@ -104,7 +106,7 @@ def adult(data: str) -> Problem:
     return Problem(x, y, (x_test, y_test), {}, boosted)
 
 
-def images(data: str, name: str, labelled: int, unlabelled: int, other: tuple[str, str, str]) -> Problem:
+def images(data: str, name: str, labelled: int, unlabelled: int, epochs: int, other: tuple[str, str, str]) -> Problem:
     """Images of ten classes with few labels; those of another set are unfamiliar."""
     arrays = load_npz(data, f"images/{name}.npz")
     order = torch.randperm(len(arrays["x_train"]), generator=generator(0, name))[: labelled + unlabelled]
@@ -112,11 +114,11 @@ def images(data: str, name: str, labelled: int, unlabelled: int, other: tuple[st
     test = grey(arrays["x_test"]), torch.from_numpy(arrays["y_test"].astype(np.int64))
     title, file, key = other
     unfamiliar = {title: grey(load_npz(data, f"images/{file}.npz")[key][:OTHERS])}
-    teach = networks(5, 30, convnet)
+    teach = networks(5, epochs, convnet)
     return Problem(x[:labelled], y[:labelled], test, unfamiliar, teach, convnet, x[labelled:])
 
 
-def regression(data: str, name: str) -> Problem:
+def regression(data: str, name: str, epochs: int) -> Problem:
     """A UCI set's first split; test rows moved three to five deviations away are unfamiliar."""
     arrays = load_npz(data, f"regression/{name}.npz")
     (x, y), test = uci.rows(arrays, "train_0"), uci.rows(arrays, "test_0")
@@ -124,18 +126,20 @@ def regression(data: str, name: str) -> Problem:
     size = 3 + 2 * torch.rand(test[0].shape, generator=draw)
     away = size * torch.where(torch.rand(test[0].shape, generator=draw) < 0.5, -1.0, 1.0)
     moved = test[0] + away * x.std(0)
-    return Problem(x, y[:, None], (test[0], test[1][:, None]), {"moved away": moved}, networks(5, 60, forecaster))
+    student = partial(forecaster, outputs=NormalWishart().outputs(1))
+    known = x, y[:, None], (test[0], test[1][:, None])
+    return Problem(*known, {"moved away": moved}, networks(5, epochs, forecaster), student)
 
 
 PROBLEMS: dict[str, Callable[[str], Problem]] = {
     "letter": letter,
     "satellite": satellite,
     "adult": adult,
-    "MNIST": lambda data: images(data, "mnist", 500, 4500, ("Fashion", "fashion_mnist", "x_test")),
-    "Fashion": lambda data: images(data, "fashion_mnist", 2000, 4000, ("MNIST", "mnist", "x_test")),
-    "kin8nm": lambda data: regression(data, "kin8nm"),
-    "power": lambda data: regression(data, "power"),
-    "concrete": lambda data: regression(data, "concrete"),
+    "MNIST": lambda data: images(data, "mnist", 500, 4500, 60, ("Fashion", "fashion_mnist", "x_test")),
+    "Fashion": lambda data: images(data, "fashion_mnist", 2000, 4000, 30, ("MNIST", "mnist", "x_test")),
+    "kin8nm": lambda data: regression(data, "kin8nm", 100),
+    "power": lambda data: regression(data, "power", 100),
+    "concrete": lambda data: regression(data, "concrete", 500),
 }
 FILES = {
     "letter": ["tabular/letter.npz"],
