@@ -70,6 +70,8 @@ def test_the_rule_and_the_budget():
     gain = torch.tensor([1.0, -0.5]).repeat(50)  # 0.25 on average, deviation 0.75: many examples make it sure
     assert surely_less(-gain, torch.zeros(100))
     assert not surely_less(-gain[:6], torch.zeros(6))
+    assert surely_less(old - 2e-4, old)
+    assert not surely_less(old - 5e-5, old)  # surely, and not worth a round
 
 
 def test_the_budget_is_said_before_the_work_and_likeness_after_it(capsys, short_rounds):
