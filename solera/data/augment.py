@@ -241,8 +241,8 @@ class Flip(View):
         return torch.where(_per_example(draws.uniform(len(inputs)), inputs) < 0.5, inputs.flip(-1), inputs)
 
 
-class InTurn(View):
-    """One view after another: x′ = f_n(… f_1(x))."""
+class _Several(View):
+    """Made of other views."""
 
     of_real_numbers = False
 
@@ -252,6 +252,10 @@ class InTurn(View):
     @property
     def keeps_class(self) -> bool:
         return all(view.keeps_class for view in self.views)
+
+
+class InTurn(_Several):
+    """One view after another: x′ = f_n(… f_1(x))."""
 
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         for view in self.views:
@@ -259,17 +263,8 @@ class InTurn(View):
         return inputs
 
 
-class OneOf(View):
+class OneOf(_Several):
     """One of these views of every example, each with the same probability."""
-
-    of_real_numbers = False
-
-    def __init__(self, *views: View) -> None:
-        self.views = views
-
-    @property
-    def keeps_class(self) -> bool:
-        return all(view.keeps_class for view in self.views)
 
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         which = draws.below(len(self.views), len(inputs)).to(inputs.device)
