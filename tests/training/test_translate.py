@@ -11,8 +11,9 @@ from solera.core.errors import MismatchError
 from solera.data import CausalPairs, train_bpe
 from solera.decoding import together
 from solera.distributions import Categorical, SequencePrediction
-from solera.ensembles import DropoutEnsemble
+from solera.ensembles import DropoutEnsemble, train_averaged, train_snapshots
 from solera.nn import Translator
+from solera.nn.call import call
 from solera.nn.stepwise import stepwise
 from solera.tasks import Seq2Seq
 from solera.teachers import OneByOne, TopKCodec
@@ -282,3 +283,23 @@ def test_what_was_written_is_read_by_others(members, pairs, tmp_path):
     (tmp_path / manifest["files"][0]["file"]).write_bytes(b"damaged")
     with pytest.raises(ValueError, match="damaged"):
         translate(members[0], pairs.of(torch.arange(3)), 1, folder=tmp_path)
+
+
+def test_snapshots_and_averaged_checkpoints_of_one_training_translate(pairs, tmp_path):
+    """SGDR snapshots as members, and the average of the last epochs' weights (SWA), on tied embeddings."""
+    torch.manual_seed(0)
+    make = lambda: Translator(len(pairs.tokenizer), width=24, encoder=1, decoder=1, heads=2)  # noqa: E731
+    training = Training(epochs=6, lr=6e-3, clip=1.0)
+    snapshots = train_snapshots(make, pairs, 2, training, task=Seq2Seq(), folder=tmp_path / "snapshots")
+    one = train_averaged(make, pairs, 2, training, task=Seq2Seq(), folder=tmp_path / "averaged")
+    assert one.output.weight is one.embedding.weight
+
+    def nll(model):
+        with torch.no_grad():
+            said = [-Categorical(call(model, b.inputs)).log_prob(b.target.clamp(min=0)) * b.weight for b in pairs]
+        return float(sum(loss.sum() for loss in said) / sum(batch.weight.sum() for batch in pairs))
+
+    untrained = nll(make())
+    assert all(nll(model) < untrained - 0.5 for model in (one, *snapshots.models))
+    said = translate(snapshots, pairs, 2, longest=12)
+    assert (said.knowledge > 0).any()
