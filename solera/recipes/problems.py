@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 from solera.core.seeds import generator
 from solera.data import Batches
 from solera.ensembles import train_ensemble
-from solera.methods import NormalWishart
 from solera.nn import MLP, ConvNet
 from solera.recipes import tabular, uci
 from solera.recipes.data import grey, load_npz
@@ -79,9 +77,9 @@ def convnet(problem: Problem) -> nn.Module:
     return ConvNet(tuple(problem.x.shape[1:]), problem.classes, channels=(8, 16, 32), hidden=64)
 
 
-def forecaster(problem: Problem, outputs: int = 2) -> nn.Module:
-    """A mean and a variance, as the UCI studies have it; of a student, a distribution of these."""
-    return MLP.for_inputs(problem.x, outputs, (50,), activation="softplus", targets=problem.y)
+def forecaster(problem: Problem) -> nn.Module:
+    """A mean and a variance, as the UCI studies have it."""
+    return MLP.for_inputs(problem.x, 2, (50,), activation="softplus", targets=problem.y)
 
 
 def letter(data: str) -> Problem:
@@ -126,9 +124,8 @@ def regression(data: str, name: str, epochs: int) -> Problem:
     size = 3 + 2 * torch.rand(test[0].shape, generator=draw)
     away = size * torch.where(torch.rand(test[0].shape, generator=draw) < 0.5, -1.0, 1.0)
     moved = test[0] + away * x.std(0)
-    student = partial(forecaster, outputs=NormalWishart().outputs(1))
     known = x, y[:, None], (test[0], test[1][:, None])
-    return Problem(*known, {"moved away": moved}, networks(5, epochs, forecaster), student)
+    return Problem(*known, {"moved away": moved}, networks(5, epochs, forecaster))
 
 
 PROBLEMS: dict[str, Callable[[str], Problem]] = {
