@@ -54,6 +54,7 @@ TEACHERS = ("5 IID", "5 CRF", "mixed")
 SINGLES = ("IID", "CRF")
 HELD = 10  # the last tenth of the training file is for validation: a block, for neighbours are alike
 TOKENS = 768
+EXCHANGED = 0.15  # of the words of a copy
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Ner(Recipe):
     language: Literal["en", "de"] = "en"
     members: int = 5
     epochs: int = 4
-    student_epochs: int = 6  # after a member's, from whose weights every student starts
+    student_epochs: int = 3  # after a member's, from whose weights every student starts
+    copies: int = 1  # of every training sentence, with some words exchanged, which the students learn from, too
     snapshot_epochs: int = 2  # of each cycle
     sentences: int = 0
     test_sentences: int = 0
@@ -80,6 +82,8 @@ class Ner(Recipe):
     def __post_init__(self) -> None:
         for name in ("members", "epochs", "student_epochs", "snapshot_epochs", "studies", "workers"):
             require_positive(name, getattr(self, name))
+        if self.copies < 0:
+            raise ValueError(f"copies must be at least 0, got {self.copies}")
 
     def run(self, work: Workspace) -> str:
         files = [f"ner/wikineural_{self.language}.{part}" for part in ("val", "test")]
@@ -167,7 +171,7 @@ class Study:
             student = distill(
                 kept,
                 self.network(),
-                self.text.train,
+                self.text.shown,
                 method,
                 self.training(self.recipe.student_epochs, labels, lr=1e-3),  # it starts from a trained tagger
                 task=self.text.task,
@@ -212,9 +216,11 @@ class Text:
         self.task = Tagging(self.tags)
         held = len(sentences) // HELD
         known = (sentences[:-held][: recipe.sentences or None], sentences[-held:])
-        self.every = self.batches([*known[0], *known[1]])
+        copies = [copy for number in range(recipe.copies) for copy in reworded(known[0], recipe.seed + number)]
+        self.every = self.batches([*known[0], *known[1], *copies])
         rows = torch.arange(self.every.examples)
-        self.train, self.held = self.every.of(rows[: len(known[0])]), self.every.of(rows[len(known[0]) :])
+        train, held, more = rows.split([len(known[0]), len(known[1]), len(copies)])
+        self.train, self.held, self.shown = (self.every.of(some) for some in (train, held, torch.cat([train, more])))
 
     def _read(self, name: str, most: int) -> list[Sentence]:
         path = self.ner / f"{name}.conll.gz"
@@ -223,8 +229,9 @@ class Text:
         return load_conll(path, types=types)[: most or None]
 
     def batches(self, sentences: list[Sentence], tokens: int = TOKENS) -> Sequences:
-        """Bucketed by length."""
-        return Sequences(self.words(sentences), self.tags(sentences), tokens=tokens)
+        """Bucketed by length; those without tags are unlabelled."""
+        tags = self.tags([sentence.tags or [None] * len(sentence.tokens) for sentence in sentences])
+        return Sequences(self.words(sentences), tags, tokens=tokens)
 
     @cached_property
     def sets(self) -> dict[str, Sequences]:
@@ -233,6 +240,19 @@ class Text:
         test = self._read(f"wikineural_{recipe.language}.test", recipe.test_sentences)
         others = {name: self._read(file, recipe.other_sentences) for name, file in OUTSIDE[recipe.language].items()}
         return {name: self.batches(some, 4096) for name, some in {"test": test, **others}.items()}
+
+
+def reworded(sentences: list[Sentence], seed: int) -> list[Sentence]:
+    """The same sentences with words of others in some places, unlabelled: the teacher says what they are."""
+    draw = np.random.default_rng(seed_of(seed, "copies"))
+    words = np.concatenate([np.array(sentence.tokens, dtype=object) for sentence in sentences])
+    found = []
+    for sentence in sentences:
+        own = np.array(sentence.tokens, dtype=object)
+        exchanged = draw.random(len(own)) < EXCHANGED
+        own[exchanged] = words[draw.integers(0, len(words), int(exchanged.sum()))]
+        found.append(Sentence(own.tolist()))
+    return found
 
 
 @lru_cache(maxsize=1)

@@ -5,7 +5,7 @@ import pytest
 
 from solera.data import save_conll
 from solera.recipes.base import Workspace
-from solera.recipes.ner import OUTSIDE, SAME, Ner, Study
+from solera.recipes.ner import OUTSIDE, SAME, Ner, Study, reworded
 from solera.recipes.ner_page import SCORES, claim, ends, page
 from tests.tasks.test_tagging import sentences
 
@@ -75,3 +75,14 @@ def test_a_study_from_files_to_scores(data, tmp_path):
     assert study.text.held.index.tolist() == list(range(54, 60))  # the last tenth, a block
     assert study.text.train.index.tolist() == list(range(54))
     assert study.judged("5 IID → IID + labels, T")["temperature"] > 0
+
+
+def test_copies_have_words_of_others_in_some_places_and_no_labels():
+    known = sentences(200, seed=3)
+    copies = reworded(known, seed=0)
+    assert [len(copy.tokens) for copy in copies] == [len(sentence.tokens) for sentence in known]
+    assert all(copy.tags is None for copy in copies)
+    pairs = [pair for c, s in zip(copies, known, strict=True) for pair in zip(c.tokens, s.tokens, strict=True)]
+    assert 0.05 < np.mean([one != other for one, other in pairs]) <= 0.2  # some are exchanged for the same word
+    assert {one for one, _ in pairs} <= {other for _, other in pairs}
+    assert reworded(known, seed=0) == copies != reworded(known, seed=1)
