@@ -54,7 +54,7 @@ TEACHERS = ("5 IID", "5 CRF", "mixed")
 SINGLES = ("IID", "CRF")
 HELD = 10  # the last tenth of the training file is for validation: a block, for neighbours are alike
 TOKENS = 768
-EXCHANGED = 0.15  # of the words of a copy
+EXCHANGED = 0.3  # of the words of a copy
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Ner(Recipe):
     members: int = 5
     epochs: int = 4
     student_epochs: int = 3  # after a member's, from whose weights every student starts
-    copies: int = 1  # of every training sentence, with some words exchanged, which the students learn from, too
+    copies: int = 2  # of every training sentence, with some words exchanged, which the students learn from, too
     snapshot_epochs: int = 2  # of each cycle
     sentences: int = 0
     test_sentences: int = 0

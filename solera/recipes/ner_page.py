@@ -234,7 +234,7 @@ its `test` part. A tagger is a convolution of windows, 96 wide and 4 deep, over 
 features, trained from nothing ({recipe.epochs} epochs); {recipe.members} members an ensemble ("mixed": half of them
 independent (IID), half with a CRF); a student starts from the first IID member's weights and learns from remembered
 means ({recipe.student_epochs} epochs more, ProxyDirichlet; "+ labels": with true labels at a weight of 1/6, as in the
-paper; "EnD": the paper's own loss), of the training sentences and of {recipe.copies} copies of each in which 15 % of
+paper; "EnD": the paper's own loss), of the training sentences and of {recipe.copies} copies of each in which 30 % of
 the words are exchanged for others of the text, without labels. "snapshots": {recipe.members} cycles of one training.
 ", T": temperature on the validation block (of one tagger: the first). Rows of one tagger are means over all members.
 {studies}, each with seeds of its own: mean ± standard deviation.

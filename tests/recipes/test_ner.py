@@ -83,6 +83,6 @@ def test_copies_have_words_of_others_in_some_places_and_no_labels():
     assert [len(copy.tokens) for copy in copies] == [len(sentence.tokens) for sentence in known]
     assert all(copy.tags is None for copy in copies)
     pairs = [pair for c, s in zip(copies, known, strict=True) for pair in zip(c.tokens, s.tokens, strict=True)]
-    assert 0.05 < np.mean([one != other for one, other in pairs]) <= 0.2  # some are exchanged for the same word
+    assert 0.1 < np.mean([one != other for one, other in pairs]) <= 0.35  # some are exchanged for the same word
     assert {one for one, _ in pairs} <= {other for _, other in pairs}
     assert reworded(known, seed=0) == copies != reworded(known, seed=1)
