@@ -70,6 +70,12 @@ def steps(words: WordFeatures, batch: Batch, kept: TransferSet) -> dict[str, Cal
     return {name: step(network, losses[name], batch) for name, network in networks.items()}
 
 
+def answers(model: Student | Ensemble, batch: Batch) -> list[torch.Tensor]:
+    """What a user asks for: tags with their uncertainty."""
+    said = model.predict(batch.inputs)
+    return [said.mean, said.total, said.knowledge]
+
+
 def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
@@ -87,10 +93,10 @@ def main() -> None:
         with torch.no_grad():
             asked = measure(
                 {
-                    "student": lambda: student.predict(middle.inputs),
+                    "student": lambda: answers(student, middle),
                     "one IID tagger": lambda: five["IID"].models[0](middle.inputs),
-                    "five IID": lambda: five["IID"].predict(middle.inputs),
-                    "five CRF": lambda: five["CRF"].predict(middle.inputs),
+                    "five IID": lambda: answers(five["IID"], middle),
+                    "five CRF": lambda: answers(five["CRF"], middle),
                 },
                 ROUNDS,
             )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from solera.recipes.base import Recipe, Workspace
 
+ALL, EVERY = "all", "Every study, one after the other, with the settings it has; what is finished is not done again."
 EXAMPLE = "Example: solera run digits members=5 --out runs/five"
 
 
@@ -115,22 +116,60 @@ def command_for(name: str) -> Any:
     return typer.main.get_command(single)
 
 
+def command_for_all() -> Any:
+    """A command that runs one study after the other."""
+    single = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+    @single.command(ALL, help=EVERY, epilog="Example: solera run all --data ../shared/data --out runs")
+    def _run_all(
+        out: Annotated[Path, typer.Option(help="The folder to work in, one folder in it for each study.")] = Path(
+            "runs"
+        ),
+        data: Annotated[Path | None, typer.Option(help="Where the data sets are.")] = None,
+    ) -> None:
+        carry_out_all(out, data)
+
+    return typer.main.get_command(single)
+
+
+def carry_out_all(out: Path, data: Path | None) -> None:
+    """Every study with its own settings; one that fails is named at the end, the others go on."""
+    from solera.recipes import find, names
+
+    failed = {}
+    studies = {name: kind for name in names() if (kind := find(name)).study}
+    for number, (name, kind) in enumerate(studies.items(), 1):
+        typer.echo(f"solera: {name}, {number} of {len(studies)}", err=True)
+        given = {"data": str(data)} if data and "data" in {f.name for f in dataclasses.fields(kind)} else {}
+        try:
+            carry_out(kind(**given), out / name)
+        except Exception as error:
+            failed[name] = f"{type(error).__name__}: {error}"
+            typer.echo(f"solera: {name} failed: {failed[name]}", err=True)
+    if failed:
+        raise ValueError(
+            f"{len(failed)} of {len(studies)} studies failed ({', '.join(failed)}): the same command tries them again"
+        )
+
+
 class Recipes(TyperGroup):
-    """One subcommand per file in solera/recipes."""
+    """One subcommand per file in solera/recipes, and one for all studies."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         from solera.recipes import names
 
-        return names()
+        return [*names(), ALL]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Without loading them: all recipes and torch take seconds."""
-        from solera.recipes import summary
+        from solera.recipes import names, summary
 
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary(name)) for name in self.list_commands(ctx)])
+            formatter.write_dl([*((name, summary(name)) for name in names()), (ALL, EVERY)])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name == ALL:
+            return command_for_all()
         return command_for(cmd_name) if cmd_name in self.list_commands(ctx) else None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -119,6 +119,8 @@ class Arrays(Recipe):
     Class probabilities, or forecasts of real targets: a number per example and member, with `variances` beside it or
     else the noise estimated from the labels.
     """
+
+    study: ClassVar[bool] = False
 
     members: tuple[str, ...] = field(default=())
     inputs: str = ""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from solera.core.disk import write_bytes
 from solera.core.errors import MismatchError
@@ -66,6 +66,7 @@ class Workspace:
 class Recipe(ABC):
     """One experiment. The class's docstring is its help, its fields are what `field=value` changes."""
 
+    study: ClassVar[bool] = True  # False: it works on files that a person brings, `solera run all` leaves it out
     seed: int = 0
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -82,6 +83,8 @@ class TagFiles(Recipe):
     `labels` is a CoNLL file with the true tags of the same tokens; the last sentences are held out for the table.
     `vectors` and `clusters` are files of word features, as `WordFeatures` takes them.
     """
+
+    study: ClassVar[bool] = False
 
     members: tuple[str, ...] = field(default=())
     labels: str = ""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from solera.core.disk import only_writer
 from solera.core.errors import MismatchError
 from solera.evaluation import Evaluation
 from solera.recipes import find, names, summary
-from solera.recipes.base import Workspace
+from solera.recipes.base import Recipe, Workspace
 from solera.recipes.digits import Digits
 from solera.serving import Graph
 
@@ -325,3 +326,40 @@ def test_forecasts_in_one_student_out(tmp_path, monkeypatch):
     assert "RMSE" in called("distill", *given, "--variances", "variances.npy", "--method", "end", "--out", "one")
     refused = CliRunner().invoke(app, ["distill", *given[:4], "--out", "none"]).exception
     assert "pass labels to estimate the noise from" in str(refused)
+
+
+def test_all_studies_run_one_after_the_other_and_go_on_where_they_were(tmp_path, monkeypatch, capsys):
+    ran = []
+
+    @dataclass(frozen=True)
+    class Good(Recipe):
+        data: str = "nowhere"
+
+        def run(self, work):
+            return work.remember("done", lambda: ran.append(self.data) or "a page")
+
+    @dataclass(frozen=True)
+    class Bad(Recipe):
+        def run(self, work):
+            raise ValueError("no data")
+
+    @dataclass(frozen=True)
+    class Brought(Good):
+        study = False
+
+    kinds = {"bad": Bad, "brought": Brought, "good": Good}
+    monkeypatch.setattr("solera.recipes.names", lambda: list(kinds))
+    monkeypatch.setattr("solera.recipes.find", kinds.__getitem__)
+    command = ["run", "all", "--data", "here", "--out", tmp_path / "runs"]
+    for _ in range(2):
+        monkeypatch.setattr(sys, "argv", ["solera", *map(str, command)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code == 1
+        assert "1 of 2 studies failed (bad): the same command tries them again" in capsys.readouterr().err
+    assert ran == ["here"]
+    assert (tmp_path / "runs" / "good" / "results.md").read_text() == "a page"
+
+
+def test_what_a_person_brings_is_no_study():
+    assert {name for name in names() if not find(name).study} == {"arrays", "tag-files"}
