@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import typer
 
-from solera.cli import capture, demo, distill, evaluate, export, inspect, report, run, serve
+from solera.cli import capture, data, demo, distill, evaluate, export, inspect, report, run, serve
 from solera.core.errors import InUseError, LostProcessError
 
 app = typer.Typer(
@@ -49,6 +49,7 @@ app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("export", epilog=export.EXAMPLE)(export.export)
 app.command("serve", epilog=serve.EXAMPLE)(serve.serve)
 app.command("inspect", epilog=inspect.EXAMPLE)(inspect.inspect)
+app.command("data", epilog=data.EXAMPLE)(data.data)
 app.add_typer(run.app, name="run", epilog=run.EXAMPLE)
 
 
