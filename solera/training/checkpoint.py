@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -60,6 +61,16 @@ def read(path: Path) -> tuple[State, dict[str, Tensor], str]:
     with reading(path, "state"):
         state = State(**json.loads(metadata["state"]))
     return state, tensors, metadata["run"]
+
+
+def is_finished(path: Path, epochs: int) -> bool:
+    """Whether a training has nothing left to do, by what its checkpoint says; `load` finds out whether it is whole."""
+    try:
+        with safe_open(path, "pt") as file:
+            state = State(**json.loads((file.metadata() or {})["state"]))
+        return state.finished or state.epoch >= epochs
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+        return False
 
 
 def load(

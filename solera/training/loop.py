@@ -34,6 +34,7 @@ Prepare = Callable[[Batch, torch.Generator], Batch]  # what is trained on instea
 Ask = Callable[..., Any]  # network, inputs, the network as several processes share it -> output, as `call`
 Watch = Callable[[int, nn.Module], None]  # is shown the network after each epoch, by its number
 Weights = dict[str, Tensor]
+CHECKPOINT = "checkpoint.safetensors"
 
 
 def train(
@@ -60,7 +61,8 @@ def train(
     that are not finite stop it; nothing is kept of them.
     """
     fabric = engine(training.precision, training.device)
-    with _alone_in(folder if fabric.is_global_zero else None, network):
+    reads = folder is None or checkpoint.is_finished(folder / CHECKPOINT, training.fixed_epochs)
+    with _alone_in(None if reads or not fabric.is_global_zero else folder, network):
         return _train(
             network, batches, objective, training, fabric, groups=groups, admit=admit, prepare=prepare,
             validation=validation, watch=watch, ask=ask, folder=folder, identity=identity, title=title,
@@ -69,7 +71,10 @@ def train(
 
 @contextmanager
 def _alone_in(folder: Path | None, network: nn.Module) -> Iterator[None]:
-    """Refuses, before any work, a second training in the folder, and a disk that is read-only or full."""
+    """Refuses, before any work, a second training in the folder, and a disk that is read-only or full.
+
+    Who only reads what a finished training left passes no folder: many may do that at once.
+    """
     if folder is None:
         yield
         return
@@ -103,7 +108,7 @@ def _train(
     optimizer = training.make_optimizer(list(groups))
     peaks, rate = [group["lr"] for group in optimizer.param_groups], training.rate()
     state, best, average = State(), Weights(), Weights()
-    file = folder / "checkpoint.safetensors" if folder else None
+    file = folder / CHECKPOINT if folder else None
     if file and file.exists():
         state, best, average = checkpoint.load(file, run, network, optimizer)
     model, optimizer = fabric.setup(network, optimizer)

@@ -6,14 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from solera import EnD2, Training, distill
+from solera import EnD2, Training, distill, train_ensemble
+from solera.core.disk import only_writer
 from solera.core.errors import DamagedFileError, InUseError, MismatchError, UnwritableError
 from solera.nn import MLP
 from tests.helpers import small_batches, small_ensemble
@@ -155,3 +156,19 @@ def test_every_flipped_bit_of_a_checkpoint_is_found(tmp_path):
         file.write_bytes(changed)
         with pytest.raises(DamagedFileError, match=r"checkpoint\.safetensors .*delete it to start this training again"):
             distill(small_ensemble(), MLP(4, 3, (8,)), small_batches(), EnD2(), Training(epochs=1), folder=tmp_path)
+
+
+def test_a_finished_training_is_read_by_many_at_once(tmp_path):
+    """Two processes of a study ask for the same trained members; neither writes."""
+    training = Training(epochs=2)
+    members = train_ensemble(lambda: MLP(4, 3, (8,)), small_batches(), 2, training, folder=tmp_path, stacked=False)
+    folders = sorted({file.parent for file in tmp_path.rglob("checkpoint.safetensors")})
+    assert folders
+    with ExitStack() as held:
+        for folder in folders:
+            held.enter_context(only_writer(folder, "-training"))
+        again = train_ensemble(lambda: MLP(4, 3, (8,)), small_batches(), 2, training, folder=tmp_path, stacked=False)
+        assert again.fingerprints == members.fingerprints
+        longer = Training(epochs=3)
+        with pytest.raises((InUseError, MismatchError)):
+            train_ensemble(lambda: MLP(4, 3, (8,)), small_batches(), 2, longer, folder=tmp_path, stacked=False)
