@@ -45,9 +45,9 @@ def calibrate(
     """The same network, its uncertainty given the right size on held-out data; prints what is kept before and after.
 
     To the ensemble (no labels needed): total, data and knowledge get the ensemble's size, on familiar inputs and on
-    auxiliary ones (unlabelled batches, or labels of −100) alike. To the labels: a temperature and an offset of the mean
-    that make the NLL least. The two are fitted apart and kept side by side, in fields of the student's method. What is
-    kept, before and after, goes onto the student's card.
+    auxiliary ones alike (those of `Batches(auxiliary=...)`; of data that do not say it, what has no label). To the
+    labels: a temperature and an offset of the mean that make the NLL least. The two are fitted apart and kept side by
+    side, in fields of the student's method. What is kept, before and after, goes onto the student's card.
     """
     if to not in ("ensemble", "labels"):
         raise ValueError(f"to must be 'ensemble' or 'labels', got {to!r}")

@@ -1,5 +1,6 @@
 """Files that are whole or not there: atomic writes, checksums, manifests that know when they were damaged."""
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -229,8 +230,11 @@ def only_writer(folder: Path, what: str = "") -> Iterator[None]:
 def _locked(lock: Path, folder: Path) -> Iterator[None]:
     while True:
         with _named(lock):
-            file = open(lock, "wb")  # noqa: SIM115, closed below
-        with file:
+            # no link is followed, nothing is cut short, and what is no file does not keep anybody waiting
+            number = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        with os.fdopen(number, "wb") as file:
+            if not stat.S_ISREG(os.fstat(number).st_mode):
+                raise UnwritableError(errno.EINVAL, lock)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

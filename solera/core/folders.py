@@ -82,7 +82,13 @@ def write_version(
     write_manifest(manifest, kind, version, {**content, "files": sums})
     _settle(folder, sums)
     for name in before.keys() - sums.keys():  # files of the version before that this one has not
-        inside(folder, name).unlink(missing_ok=True)
+        if _is_own(inside(folder, name), before[name]):
+            inside(folder, name).unlink()
+
+
+def _is_own(path: Path, checksum: str) -> bool:
+    """Whether a file is the one that a manifest vouches for; anybody may have put another name there."""
+    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == checksum
 
 
 def _files_of(manifest: Path) -> dict[str, str]:

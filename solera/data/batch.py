@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from solera.core.checks import require_finite
@@ -48,6 +48,7 @@ class Batch:
     share: float = 1.0  # this part's weight in the whole batch, times the number of parts
     masks: Any = None  # true where the inputs are no padding
     plain: Any = None  # what a random view was made from: a teacher that remembers answers for that
+    elsewhere: Bool[Tensor, "..."] | None = None  # which are auxiliary, from another source; None: it was not said
 
     def __len__(self) -> int:
         return len(self.index)
@@ -63,9 +64,10 @@ class Batch:
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         """With every tensor but the index changed: moved, cut."""
-        target, weight = (None if t is None else change(t) for t in (self.target, self.weight))
+        columns = {key: getattr(self, key) for key in ("target", "weight", "elsewhere")}
+        columns = {key: None if column is None else change(column) for key, column in columns.items()}
         masks = None if self.masks is None else map_tensors(change, self.masks)
-        return replace(self, inputs=map_tensors(change, self.inputs), target=target, weight=weight, masks=masks)
+        return replace(self, inputs=map_tensors(change, self.inputs), masks=masks, **columns)
 
     def to(self, device: torch.device) -> "Batch":
         """On that device."""

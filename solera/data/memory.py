@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from solera.core.disk import fingerprint
@@ -82,13 +82,15 @@ class Batches:
             raise ValueError("there are no examples: inputs are empty")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        own, elsewhere = sizes.pop(), None
         if auxiliary is not None:
             if weight is not None or index is not None:
                 raise ValueError("auxiliary inputs are appended, so weight and index cannot be given beside them")
             inputs, target = _with_unlabelled(inputs, target, as_inputs(auxiliary))
+            elsewhere = torch.arange(len(tensors_in(inputs)[0])) >= own
         size = len(tensors_in(inputs)[0])
         index = torch.arange(size) if index is None else index
-        self._whole, self._rows = Batch(inputs, index, target, weight), None
+        self._whole, self._rows = Batch(inputs, index, target, weight, elsewhere=elsewhere), None
         self.batch_size = batch_size
 
     @property
@@ -168,14 +170,25 @@ class Batches:
         made._rows = rows if self._rows is None else self._rows[rows]
         return made
 
-    def with_unlabelled(self, inputs: Any) -> "Batches":
-        """These examples, and more that have no labels, numbered on from the largest index."""
+    def with_unlabelled(self, inputs: Any, elsewhere: bool = False) -> "Batches":
+        """These examples, and more that have no labels, of the same kind or from elsewhere (auxiliary).
+
+        They are numbered on from the largest index.
+        """
         own = self.all
         more, target = _with_unlabelled(own.inputs, own.target, as_inputs(inputs))
         extra = len(tensors_in(more)[0]) - len(own)
         weight = None if own.weight is None else torch.cat([own.weight, torch.ones(extra, *own.weight.shape[1:])])
         index = torch.cat([own.index, int(own.index.max()) + 1 + torch.arange(extra)])
-        return Batches(more, target, weight=weight, batch_size=self.batch_size, index=index, names=self.names)
+        before = torch.zeros(len(own), dtype=torch.bool) if own.elsewhere is None else own.elsewhere
+        made = Batches(more, target, weight=weight, batch_size=self.batch_size, index=index, names=self.names)
+        return made.marked(torch.cat([before, torch.full((extra,), elsewhere)]))
+
+    def marked(self, elsewhere: Bool[Tensor, " N"] | None) -> "Batches":
+        """The same examples, and which of them are auxiliary."""
+        made = self._copy()
+        made._whole = replace(self._whole, elsewhere=elsewhere)
+        return made
 
     def renumbered(self, names: Sequence[str]) -> "Batches":
         """The same examples, their classes numbered in the order of these names."""

@@ -63,7 +63,7 @@ def from_text(body: bytes, shape: Sequence[Any], limits: Limits) -> tuple[np.nda
     except (ValueError, OverflowError, RecursionError):
         return None
     expected = rows * int(np.prod(shape, dtype=np.int64))
-    if array.shape != (expected,) or sum(key == "inputs" for key, _ in pairs) > 1:
+    if array.shape != (expected,) or len({key for key, _ in pairs}) < len(pairs):
         return None
     return array.reshape(rows, *shape), dict(pairs)
 
@@ -85,10 +85,18 @@ def _constant(name: str) -> float:
     )
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        raise RefusedError(422, twice[:60], f"the body has {short(twice)} twice: send it once")
+    return found
+
+
 def json_of(body: bytes, send: str) -> Any:
     """What a body in JSON holds, if that is not too much; `send` says what it should be."""
     require_few_values(body)
     try:
-        return json.loads(body, parse_constant=_constant)
+        return json.loads(body, parse_constant=_constant, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise RefusedError(400, "body", f"the body is not JSON ({short(str(error))}): {send}") from None

@@ -45,7 +45,8 @@ def header_of(file: Any, name: str) -> Header:
         raise RefusedError(400, name, reason) from None
     if dtype.kind not in "fiu":
         raise RefusedError(422, name, f"{name} has the dtype {str(dtype)[:60]}: send floating-point or whole numbers")
-    if len(shape) > AXES or min(shape, default=0) < 0 or max(shape, default=0) >= 2**40:
+    far = math.prod(max(size, 1) for size in shape) >= 2**40  # an axis of 0 hides the others
+    if len(shape) > AXES or min(shape, default=0) < 0 or far:
         reason = f"{name} has the shape {short(shape)}: send at most {AXES} axes, none negative or beyond all memory"
         raise RefusedError(422, name, reason)
     return Header(shape, fortran, dtype, file.tell())

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from solera.core.checks import require_several_classes
 from solera.core.disk import only_writer, require_room, write_manifest
 from solera.core.errors import MismatchError
 from solera.core.processes import await_first, present, rank_and_world, require_nobody
@@ -178,6 +179,8 @@ def _ask(
                 if not asked:
                     _require_room(writer.path, forecast(batches, encoded, batch))
                     tokens, classes = batch.weight is not None and batch.weight.ndim > 1, targets.mean.shape[-1]
+                    if targets.family == "categorical":
+                        require_several_classes(classes)
                     labels = writer.manifest["labels"]
                     if labels is not None and len(labels) != classes:
                         raise ValueError(f"there are {len(labels)} labels for {classes} classes: {labels}")
@@ -253,9 +256,13 @@ def verify(remembered: TransferSet, teacher: Teacher, batches: Iterable[Batch], 
         gap = ((live - kept).abs() / live.abs().clamp(min=1)).amax(-1)
         if batch.weight is not None:
             gap = gap * (batch.weight > 0)
+        if not gap.isfinite().all():
+            raise MismatchError(f"this teacher's answers are not finite: they cannot be those in {remembered.path}")
         worst, seen = max(worst, float(gap.max())), seen + len(batch)
         if seen >= examples:
             break
+    if not seen:
+        raise ValueError(f"there is nothing to compare {remembered.path} with: pass at least one batch")
     keep = getattr(remembered.codec, "keep", None)
     if not worst <= (allowed := ROUNDING + (0.0 if keep is None else 1 / (keep + 1))):  # a class not kept is no larger
         raise MismatchError(

@@ -89,7 +89,7 @@ class Distiller:
             batches = batches.with_unlabelled(floats(unlabelled))
         own = batches.examples
         if extra is not None:
-            batches = batches.with_unlabelled(extra)
+            batches = batches.with_unlabelled(extra, elsewhere=True)
         if self.validation_fraction:
             batches, held = batches.split(self.validation_fraction, self.training.seed)
         for part in (batches, held):

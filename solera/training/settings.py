@@ -48,6 +48,8 @@ class Training:
         require_fraction("label_smoothing", self.label_smoothing)
         if not 0 <= self.average < 1:
             raise ValueError(f"average must lie between 0 (none) and below 1, got {self.average}")
+        if not self.checkpoint_seconds >= 0:
+            raise ValueError(f"checkpoint_seconds must be 0 or more, got {self.checkpoint_seconds}")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must not be negative or infinite, got {self.weight_decay}")
         if not callable(self.schedule) and self.schedule not in ("one_cycle", "cosine", "constant"):

@@ -26,12 +26,13 @@ class HeldOut:
     total: Float[Tensor, " N"]  # the teacher's
     knowledge: Float[Tensor, " N"]  # the teacher's
     labelled: Bool[Tensor, " N"]  # where there is a target
+    elsewhere: Bool[Tensor, " N"]  # of another source than the others; where nobody says it, what has no target
     target: Shaped[Tensor, "N ..."]  # a harmless 0 where there is none
 
     @property
     def auxiliary(self) -> Bool[Tensor, " N"] | None:
-        """Inputs without a target among others that have one; None: all are of one kind."""
-        return ~self.labelled if self.labelled.any() and not self.labelled.all() else None
+        """Inputs from elsewhere among others; None: all are of one kind."""
+        return self.elsewhere if self.elsewhere.any() and not self.elsewhere.all() else None
 
     def fitted(self, method: Method) -> Method:
         """The method, predicting uncertainty of the teacher's size on these inputs."""
@@ -61,7 +62,7 @@ def kept(method: Method, heard: HeldOut) -> Kept:
     everything = torch.ones_like(heard.labelled)
     groups = {"held-out": everything}
     if heard.auxiliary is not None:
-        groups = {"familiar": heard.labelled, "auxiliary": heard.auxiliary}
+        groups = {"familiar": ~heard.auxiliary, "auxiliary": heard.auxiliary}
 
     def share(ours: Tensor, theirs: Tensor) -> float:
         return 100 * float(ours.double().sum() / theirs.double().sum())
@@ -94,7 +95,10 @@ def _rows(network: nn.Module, teacher: Teacher, batch: Batch, task: Task | None)
     if batch.target is not None:
         its = task or task_of(batch.target)
         labelled, target = its.labelled(batch, counts.ndim), its.filled(batch.target)
-    return [column[counts].cpu() for column in (output, said.total, said.knowledge, labelled, target)]
+    elsewhere = ~labelled
+    if batch.elsewhere is not None:
+        elsewhere = batch.elsewhere.reshape(-1, *[1] * (counts.ndim - 1)).expand_as(counts)
+    return [column[counts].cpu() for column in (output, said.total, said.knowledge, labelled, elsewhere, target)]
 
 
 @torch.no_grad()

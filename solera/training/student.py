@@ -242,6 +242,9 @@ class Student(nn.Module):
                 f"the weights in {path} are not those of this {type(model).__name__} ({' '.join(first).strip()}): pass "
                 f"a network such as was saved, Student.load(path, model={made_by})"
             ) from error
+        require_finite_weights(
+            weights, f"{path} holds no student that answers", "get it again from where it was trained"
+        )
         with reading(path / CONFIG, "method"):
             own = getattr(solera.methods, method["name"])(**method["settings"])
         with reading(path / CONFIG, "preprocessing"):

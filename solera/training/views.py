@@ -117,9 +117,10 @@ class _OfExamples:
 def _renamed(batches: Batches, views: int, size: int) -> Batches:
     """The same examples, example i as number i·V, in batches of this size."""
     whole = batches.all
-    return Batches(
+    made = Batches(
         whole.inputs, whole.target, weight=whole.weight, batch_size=size, index=whole.index * views, names=batches.names
     )
+    return made.marked(whole.elsewhere)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from solera import Batch, Batches, Distiller, EnD, EnD2, Ensemble, Hydra, ProxyD
 from solera.calibration import calibrate, kept
 from solera.core.disk import read_manifest, write_manifest
 from solera.distributions import Categorical, Dirichlet, Mixture
+from solera.ensembles import train_ensemble
 from solera.metrics import nll
 from solera.nn import MLP
 from solera.serving import Graph, export
@@ -84,8 +85,8 @@ def test_the_card_of_a_calibrated_student_says_what_it_keeps_now(tmp_path):
     assert "| knowledge kept, familiar | " in card
 
 
-def test_without_labels_all_inputs_are_of_one_kind():
-    heard = ask(nn.Identity(), Drawn(1.0, 0.0), held(labels=False))
+def test_where_nobody_says_what_is_from_elsewhere_unlabelled_inputs_are_of_one_kind():
+    heard = ask(nn.Identity(), Drawn(1.0, 0.0), held(labels=False).marked(None))
     assert heard.auxiliary is None
     assert list(kept(ProxyDirichlet(), heard).groups) == ["held-out"]
     assert heard.fitted(ProxyDirichlet()).precision_slope == pytest.approx(1, abs=0.05)
@@ -223,3 +224,31 @@ def test_a_real_ensemble_and_its_student(capsys):
     fresh = ask(student.model, ensemble, Batches(x[650:]))
     before, after = (kept(m, fresh).groups["held-out"]["knowledge"] for m in (student.method, calibrated.method))
     assert abs(after - 100) < min(15, abs(before - 100))
+
+
+def test_inputs_of_the_same_kind_are_familiar_with_a_label_or_without(short_rounds):
+    """Members know their own rows by heart: these alone must not decide how much the student knows of new ones."""
+    torch.manual_seed(0)
+    x, more, y = torch.randn(300, 2), torch.randn(900, 2), torch.randint(3, (300,))
+    ensemble = train_ensemble(lambda: MLP(2, 3, (64,)), Batches(x, y), 4, Training(epochs=40, lr=1e-2))
+
+    def student(**given):
+        return Distiller(method=ProxyDirichlet(), training=Training(epochs=40)).fit(ensemble, x, y, **given).student_
+
+    same = student(unlabelled=more)
+    assert "knowledge kept, held-out" in same.notes.fit
+    assert "knowledge kept, familiar" not in same.notes.fit
+    assert same.notes.fit["knowledge kept, held-out"] == pytest.approx(1, abs=0.1)
+    both = student(unlabelled=more, auxiliary=10 * more[:300]).notes.fit
+    assert {"knowledge kept, familiar", "knowledge kept, auxiliary"} <= both.keys()
+
+
+def test_batches_remember_which_inputs_are_from_elsewhere():
+    batches = Batches(torch.zeros(4, 2), torch.zeros(4).long(), auxiliary=torch.ones(2, 2))
+    assert batches.all.elsewhere.tolist() == [False] * 4 + [True] * 2
+    more = batches.with_unlabelled(torch.zeros(3, 2))
+    assert more.all.elsewhere.tolist() == [False] * 4 + [True] * 2 + [False] * 3
+    assert more.with_unlabelled(torch.zeros(1, 2), elsewhere=True).all.elsewhere.tolist()[-1] is True
+    _, held = more.split(0.5, 3)
+    assert torch.equal(held.all.elsewhere, more.all.elsewhere[held.all.index])
+    assert Batches(torch.zeros(4, 2)).all.elsewhere is None

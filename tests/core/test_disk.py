@@ -166,3 +166,15 @@ def test_a_manifest_of_no_version_is_refused(tmp_path, version):
     (tmp_path / "m.json").write_text(json.dumps({**body, "sha256": disk._digest(body)}))
     with pytest.raises(DamagedFileError, match="version must be a whole number"):
         read_manifest(tmp_path / "m.json", "thing", 1)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_lock_that_is_no_plain_file_is_refused_and_what_it_leads_to_stays(tmp_path, kind):
+    victim = tmp_path / "victim"
+    victim.write_text("thesis")
+    lock = tmp_path / "run" / ".lock"
+    lock.parent.mkdir()
+    lock.symlink_to(victim) if kind == "link" else os.mkfifo(lock)
+    with pytest.raises(UnwritableError, match=r"\.lock cannot be written"), only_writer(tmp_path / "run"):
+        pass
+    assert victim.read_text() == "thesis"

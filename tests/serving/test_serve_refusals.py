@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.serving.service import CLIENT, FEATURES, JSON, NPY, NPZ, packed, post
+from tests.serving.test_serve_limits import claimed
 
 ZEROS = np.zeros((1, 8, 8)).tolist()
 HOLE = np.zeros((2, 1, 8, 8), np.float32)
@@ -72,6 +73,10 @@ BAD = {
         "inputs",
         "header says 3999999996",
     ),
+    "npy: 0 hides a giant": (claimed((0, 2**39, 2**39)), NPY, 422, "inputs", "beyond all memory"),
+    "half a character": (b'{"inputs": [[1, 2]], "\\ud800": 1}', JSON, 422, None, "send only"),
+    "twice": (b'{"inputs": [[1, 2]], "inputs": [[3, 4]]}', JSON, 422, "inputs", "'inputs' twice"),
+    "threshold, twice": (b'{"inputs": [], "threshold": 1, "threshold": 2}', JSON, 422, "threshold", "twice"),
     "npz: not one": (b"abc", NPZ, 400, "body", "not a .npz file"),
 }
 

@@ -9,9 +9,10 @@ import torch
 from solera.core.disk import write_manifest
 from solera.core.errors import DamagedFileError, DivergedError, MismatchError
 from solera.data import Batch, Batches
+from solera.distributions import Categorical, Mixture
 from solera.nn import MLP
 from solera.teachers import Ensemble, TransferSet, capture, verify
-from solera.teachers.adapters import Function
+from solera.teachers.adapters import Forecasts, Function, Predictions
 from solera.teachers.transfer_set import KIND, VERSION
 
 X = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
@@ -157,3 +158,37 @@ def test_a_shard_whose_columns_do_not_belong_together_is_refused(tmp_path):
         changed(tmp_path, lambda body, checksum=checksum: body["shards"][0].update(sha256=checksum))
         with pytest.raises(DamagedFileError, match=r"shard-00000"):
             TransferSet(tmp_path)
+
+
+def test_verify_compares_something_and_takes_no_answer_for_agreement(tmp_path):
+    batches = Batches(torch.randn(40, 2))
+    teacher = Ensemble([MLP(2, 3) for _ in range(2)])
+    kept = capture(teacher, batches, tmp_path)
+    with pytest.raises(ValueError, match="nothing to compare"):
+        verify(kept, teacher, [])
+
+    class Silent:
+        members, live, fingerprints = teacher.members, True, teacher.fingerprints
+
+        def check(self, batch):
+            pass
+
+        def __call__(self, batch):
+            return Mixture(Categorical(torch.full((len(batch), 2, 3), torch.nan)))
+
+    with pytest.raises(MismatchError, match="are not finite"):
+        verify(kept, Silent(), batches)
+
+
+def test_one_class_is_nothing_to_capture(tmp_path):
+    with pytest.raises(ValueError, match="at least two classes, got 1"):
+        capture(Ensemble([MLP(2, 1), MLP(2, 1)]), Batches(torch.randn(8, 2)), tmp_path)
+
+
+def test_complex_predictions_are_refused(tmp_path):
+    np.save(tmp_path / "c.npy", np.ones((64, 2), complex))
+    for given in (tmp_path / "c.npy", np.ones((64, 2), complex)):
+        with pytest.raises(ValueError, match="must hold real numbers, got complex128"):
+            Forecasts(given, noise=1.0)
+    with pytest.raises(ValueError, match="must hold real numbers"):
+        Predictions(np.ones((4, 2, 3), complex))

@@ -12,7 +12,7 @@ import solera.nn
 from solera import Student
 from solera.core import disk
 from solera.core.disk import write_manifest
-from solera.core.errors import DamagedFileError
+from solera.core.errors import DamagedFileError, DivergedError
 from solera.core.tensor_files import write_tensors
 from solera.methods import EnD, Hydra
 from solera.nn import MLP, grow
@@ -211,4 +211,26 @@ def test_weights_of_other_shapes_are_told_by_their_name(tmp_path):
     checksum = write_tensors(tmp_path / WEIGHTS, other)
     changed(tmp_path, lambda body: (body["files"].update({WEIGHTS: checksum}), body["weights"].update(sha256=checksum)))
     with pytest.raises(DamagedFileError, match=r"describes .* as \(.*\), the weights have \("):
+        Student.load(tmp_path)
+
+
+def test_saving_removes_no_file_that_a_forged_config_names(tmp_path):
+    student = Student(MLP(4, 3, (8,)), EnD())
+    student.save(tmp_path)
+    (tmp_path / "thesis.txt").write_text("mine")
+    config = json.loads((tmp_path / CONFIG).read_text())
+    config["files"]["thesis.txt"] = "0" * 64
+    (tmp_path / CONFIG).write_text(json.dumps(config))
+    student.save(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def test_weights_that_are_not_finite_are_not_loaded(tmp_path, monkeypatch):
+    student = Student(MLP(4, 3, (8,)), EnD())
+    with torch.no_grad():
+        next(student.model.parameters())[0] = torch.nan
+    monkeypatch.setattr("solera.training.student.require_finite_weights", lambda *_: None)
+    student.save(tmp_path)
+    monkeypatch.undo()
+    with pytest.raises(DivergedError, match="is not finite"):
         Student.load(tmp_path)

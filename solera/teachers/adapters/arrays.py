@@ -15,7 +15,7 @@ from solera.data import Batch, tensors_in
 from solera.data.names import Names
 from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Mixture
-from solera.teachers.adapters.files import Table, read
+from solera.teachers.adapters.files import Table, read, real
 from solera.teachers.adapters.labels import ABSENT, align
 from solera.teachers.adapters.probabilities import log_probs_of_either
 from solera.teachers.base import as_saw, member_weights, with_mask
@@ -34,7 +34,9 @@ def as_log_probs(values: np.ndarray) -> Float[Tensor, "N M K"]:
 
 
 def _array(values: Any) -> np.ndarray:
-    return values.detach().cpu().double().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if isinstance(values, Tensor) and not values.is_complex():
+        return values.detach().cpu().double().numpy()
+    return real(np.asarray(values), "predictions")
 
 
 def _one_by_one(values: Sequence[Any], key: str | None) -> list[Table] | None:

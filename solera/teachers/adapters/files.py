@@ -36,7 +36,14 @@ def read(path: str | Path, key: str | None = None) -> Table:
         return _parquet(path)
     if path.suffix not in (".npy", ".npz"):
         raise ValueError(f"predictions are read from .npy, .npz and .parquet files, not from {path}")
-    return Table(read_npz(path, key) if path.suffix == ".npz" else read_npy(path))
+    return Table(real(read_npz(path, key) if path.suffix == ".npz" else read_npy(path), str(path)))
+
+
+def real(array: np.ndarray, what: str) -> np.ndarray:
+    """Refuses what is no array of real numbers: of complex ones, half would be lost in silence."""
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{what} must hold real numbers, got {array.dtype}: convert them")
+    return array
 
 
 def _parquet(path: Path) -> Table:

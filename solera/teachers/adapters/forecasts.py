@@ -14,13 +14,13 @@ from solera.data import Batch, tensors_in
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
 from solera.teachers.adapters.arrays import examples_first, require_known
-from solera.teachers.adapters.files import read
+from solera.teachers.adapters.files import read, real
 from solera.teachers.adapters.noise import as_noise, with_noise
 from solera.teachers.base import as_saw, member_weights, with_mask
 
 
 def _loaded(values: Any, examples: int | None, key: str | None, what: str) -> Float[Tensor, "N M D"]:
-    array = read(values, key).values if isinstance(values, (str, Path)) else np.asarray(values)
+    array = read(values, key).values if isinstance(values, (str, Path)) else real(np.asarray(values), what)
     if array.ndim == 2:
         array = array[..., None]
     if array.ndim != 3 or 0 in array.shape:
