@@ -9,7 +9,7 @@ from solera.data.chunks import chunked
 from solera.data.conll import Sentence, load_conll, save_conll
 from solera.data.loaders import Loader, Read, read_pair
 from solera.data.memory import Batches
-from solera.data.names import Names, class_names, class_numbers
+from solera.data.names import Names, class_names, class_numbers, whole_classes
 from solera.data.pairs import CausalPairs, Pairs
 from solera.data.sequences import Sequences
 from solera.data.tag_scheme import Span
@@ -59,4 +59,5 @@ __all__ = [
     "tensors_in",
     "train_bpe",
     "train_words",
+    "whole_classes",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler, TensorDataset
 
 from solera.core.disk import fingerprint
 from solera.core.seeds import generator, stream
@@ -19,7 +19,7 @@ from solera.data.sequences import padded
 
 Read = Callable[[Any, Tensor], Batch]  # what a collate function made of some examples, and which they are
 TARGETS = ("labels", "label", "targets", "target", "y")  # under one of these names a dict holds its targets
-SAMPLED = 8  # examples that stand for a data set in a fingerprint
+SAMPLED = 64  # examples that stand for a data set in a fingerprint
 
 
 def read_pair(raw: Any, index: Tensor) -> Batch:
@@ -34,8 +34,15 @@ def read_pair(raw: Any, index: Tensor) -> Batch:
             (inputs,) = inputs.values()
         target = as_target(raw[found[0]]) if found else None
         return Batch(as_inputs(inputs), index, target, None if weight is None else torch.as_tensor(as_array(weight)))
+    if isinstance(raw, (tuple, list)) and len(raw) == 1:
+        (raw,) = raw
     if isinstance(raw, (tuple, list)) and len(raw) in (2, 3):
         weight = torch.as_tensor(as_array(raw[2])) if len(raw) == 3 else None
+        if weight is not None and not weight.is_floating_point():
+            raise ValueError(
+                f"a triple is read as inputs, targets and weights, and here the third holds {weight.dtype}: give a "
+                "dict with a key 'labels', or Loader(data, read=...), which says what is what"
+            )
         return Batch(as_inputs(_tuples(raw[0])), index, as_target(raw[1]), weight)
     return Batch(as_inputs(_tuples(raw)), index)
 
@@ -125,7 +132,8 @@ class Loader:
             order = None if stream else (RandomSampler if shuffle else SequentialSampler)(data)
             data = DataLoader(data, batch_size=batch_size, sampler=order, collate_fn=collate)
         self.loader, self.read, self.steps = data, read, steps
-        self._stream = is_stream(data.dataset)
+        ready = data.batch_size is None and data.batch_sampler is None  # the data set deals out whole batches
+        self._stream = is_stream(data.dataset) or ready
         if self._stream and steps is None and not hasattr(data.dataset, "__len__"):
             raise ValueError(
                 "an iterable data set does not say how long it is: pass Loader(data, steps=1000), the number of "
@@ -199,9 +207,18 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         if self._stream:
             return self._streamed(0, 0)
-        count = len(self.loader.dataset)  # type: ignore[arg-type]
-        size = self.loader.batch_size or 1
-        return self._mapped([part.tolist() for part in torch.arange(count).split(size)], 0, 0)
+        places, size = self._places()
+        return self._mapped([part.tolist() for part in torch.tensor(places).split(size)], 0, 0)
+
+    def _places(self) -> tuple[list[int], int]:
+        """The examples that the loader's sampler picks, each once, in rising order; and how many make a batch."""
+        loader, size = self.loader, self.loader.batch_size
+        if isinstance(loader.sampler, (RandomSampler, SequentialSampler)) and size is not None:
+            count = len(loader.dataset)  # type: ignore[arg-type]
+            left_over = count % size if loader.drop_last and isinstance(loader.sampler, SequentialSampler) else 0
+            return list(range(count - left_over)), size
+        order = self._order(0, 0)
+        return sorted({place for part in order for place in part}), size or max(map(len, order))
 
     def shuffled(self, seed: int, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
         """One epoch, from its batch `start` on: what comes before is not read, where the data have places."""
@@ -210,7 +227,7 @@ class Loader:
         return self._mapped(list(self._order(seed, epoch))[start:], seed, epoch)
 
     def fingerprint(self) -> str:
-        """By the kind of data, its length, and eight examples: the whole is not read for this."""
+        """By the kind of data, its length, and 64 examples: the whole is not read for this, unless it is in memory."""
         dataset = self.loader.dataset
         facts = [type(dataset).__qualname__, len(self), self.loader.batch_size, getattr(dataset, "_fingerprint", "")]
         name = hashlib.sha256(repr(facts).encode()).hexdigest()
@@ -218,7 +235,8 @@ class Loader:
             first = next(iter(self))
         else:
             count = len(dataset)  # type: ignore[arg-type]
-            places = torch.linspace(0, count - 1, min(SAMPLED, count)).long().tolist()
+            most = count if isinstance(dataset, TensorDataset) else min(SAMPLED, count)
+            places = torch.linspace(0, count - 1, most).long().tolist()
             first = next(self._mapped([places], 0, 0))
         tensors = {str(number): tensor for number, tensor in enumerate(tensors_in(first.inputs))}
         return fingerprint(tensors if first.target is None else {**tensors, "target": first.target}, name)

@@ -68,6 +68,16 @@ def class_numbers(target: Any, names: Sequence[str] | None = None) -> tuple[Tens
     return numbers, known
 
 
+def whole_classes(target: Tensor) -> Tensor:
+    """Class numbers that came as floating-point ones, as a data frame keeps them where some are missing (NaN)."""
+    if not target.is_floating_point():
+        return target
+    known = ~target.isnan()
+    if (strange := target[known & (target != target.round())]).numel():
+        raise ValueError(f"classes are whole numbers, the labels hold {strange.reshape(-1)[0].item():.4g}")
+    return torch.where(known, target.nan_to_num(), target.new_tensor(float(UNLABELLED))).long()
+
+
 def renumbered(target: Tensor, names: Sequence[str], wanted: Sequence[str]) -> Tensor:
     """Class numbers in the order of `names` as numbers in the order of `wanted`."""
     if list(names) == list(wanted):

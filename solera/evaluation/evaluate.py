@@ -50,10 +50,17 @@ def _pair(data: Any) -> tuple[Any, Any]:
     return data if pair else (data, None)
 
 
+def _is_empty(data: Any) -> bool:
+    """Of data that tell their length."""
+    try:
+        return not isinstance(data, dict) and len(data) == 0
+    except TypeError:
+        return False
+
+
 def _batches(data: Any, target: Any, task: Task | None, names: Sequence[str] | None, what: str) -> ManyBatches:
     """A set as batches, its labels as class numbers by the models' names."""
-    empty = hasattr(data, "__len__") and not isinstance(data, dict) and len(data) == 0
-    if empty:
+    if _is_empty(data):
         raise ValueError(f"the set {what!r} is empty: pass at least one input")
     classes = task is None or task.family == "categorical"
     if target is not None and classes and not is_ragged(target) and are_names(target, names):

@@ -129,14 +129,14 @@ def regression(data: str, name: str, epochs: int) -> Problem:
 
 
 PROBLEMS: dict[str, Callable[[str], Problem]] = {
-    "letter": letter,
     "satellite": satellite,
-    "adult": adult,
+    "concrete": lambda data: regression(data, "concrete", 500),
+    "power": lambda data: regression(data, "power", 100),
+    "kin8nm": lambda data: regression(data, "kin8nm", 100),
+    "letter": letter,
     "MNIST": lambda data: images(data, "mnist", 500, 4500, 60, ("Fashion", "fashion_mnist", "x_test")),
     "Fashion": lambda data: images(data, "fashion_mnist", 2000, 4000, 30, ("MNIST", "mnist", "x_test")),
-    "kin8nm": lambda data: regression(data, "kin8nm", 100),
-    "power": lambda data: regression(data, "power", 100),
-    "concrete": lambda data: regression(data, "concrete", 500),
+    "adult": adult,
 }
 FILES = {
     "letter": ["tabular/letter.npz"],

@@ -273,7 +273,11 @@ def _marginals(prediction: Prediction) -> Iterator[Marginal]:
         members, weights = Gaussian(prediction.mean.unsqueeze(-2), prediction.log_variance.unsqueeze(-2)), None
     else:
         raise TypeError(f"a {type(prediction).__name__} is no prediction of a continuous target")
-    assert isinstance(members, Gaussian)
+    if not isinstance(members, Gaussian):
+        raise ValueError(
+            "the labels are floating-point numbers, so continuous targets, and a model gives classes: "
+            "pass whole numbers as classes, -100 where there is none"
+        )
     shares = None if weights is None else weights.double().cpu().numpy().reshape(-1, weights.shape[-1])
     count = members.mean.shape[-2]
     for d in range(members.mean.shape[-1]):

@@ -186,6 +186,11 @@ def admit_taught(
         said = teacher(first)
         outputs = call(model.eval(), first.inputs).shape[-1]
     require_family(method, said)
+    if its is not None and its.family != said.family:
+        raise ValueError(
+            f"the targets are for {its.name}, the teacher speaks of {family_named(said.family).sizes}: "
+            "pass whole numbers as classes (-100 where there is none), floating-point ones as continuous targets"
+        )
     size = said.mean.shape[-1]
     if said.family == "categorical":
         require_several_classes(size)

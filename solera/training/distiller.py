@@ -20,6 +20,7 @@ from solera.data import (
     map_tensors,
     require_finite_inputs,
     tensors_in,
+    whole_classes,
 )
 from solera.distributions.base import Prediction, Targets
 from solera.methods.base import Method
@@ -81,9 +82,12 @@ class Distiller:
         for name, given in {"auxiliary": auxiliary, "unlabelled": unlabelled}.items():
             if given is not None and not teacher.live:
                 raise ValueError(f"remembered predictions know nothing of {name} inputs: pass the live Ensemble")
-        y = None
+        with torch.no_grad():
+            said = teacher(Batches(x).take(slice(0, 256)))
+        real, y, names = said.family == "gaussian", None, None
         if target is not None:
-            y, _ = class_numbers(target, None if bare else getattr(teacher, "labels", None))
+            y, names = class_numbers(target, None if bare else getattr(teacher, "labels", None))
+            y = y if real else whole_classes(y)
         batches, held = Batches(x, y, batch_size=self.batch_size), None
         if unlabelled is not None:
             batches = batches.with_unlabelled(floats(unlabelled))
@@ -95,9 +99,6 @@ class Distiller:
         for part in (batches, held):
             if part is not None:
                 require_finite_inputs(part.all)  # by the number of the example, not of a view of it
-        with torch.no_grad():
-            said = teacher(batches.take(slice(0, 256)))
-        real = said.family == "gaussian"
         method = self.method or default_method(said)
         model = copy.deepcopy(self.model)
         if model is None:
@@ -105,6 +106,8 @@ class Distiller:
             torch.manual_seed(stream(self.training.seed, "student"))
             model = network_for(batches.all.inputs, outputs, said.mean if real else None)
         self.student_: Student = self._taught(teacher, model, method, batches, held, own)
+        if names is not None and self.student_.labels is None:  # of labels that are words, beside bare predictions
+            self.student_.labels = names
         if features := [str(name) for name in getattr(inputs, "columns", ())]:  # of a data frame
             self.student_.preprocessing = replace(self.student_.preprocessing, features=features)
         return self
@@ -129,7 +132,7 @@ class Distiller:
         """The student's prediction: `.mean`, `.total` and, for most methods, `.data` and `.knowledge`."""
         if not hasattr(self, "student_"):
             raise RuntimeError("this Distiller has no student yet: call fit(ensemble, inputs) first")
-        return self.student_.predict(floats(inputs))
+        return self.student_.predict(inputs if hasattr(inputs, "columns") else floats(inputs))
 
     def predict_proba(self, inputs: Any) -> np.ndarray:
         """Class probabilities, as scikit-learn gives them."""

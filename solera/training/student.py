@@ -106,7 +106,7 @@ class Student(nn.Module):
         It answers on the device that its weights are on (`student.to("cuda")`), and the answer stays there.
         """
         self.eval()
-        inputs = as_inputs(inputs)
+        inputs = as_inputs(self._in_order(inputs))
         self._check(inputs)
         device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
         outputs: list[Tensor] = []
@@ -159,6 +159,18 @@ class Student(nn.Module):
     def read(self, text: str | Sequence[str]) -> Reading:
         """A text's words, tags and entities, and how uncertain the student is of the text as a whole."""
         return read(self, text)
+
+    def _in_order(self, inputs: Any) -> Any:
+        """A data frame's columns as they stood when it was distilled, by their names."""
+        features, given = list(self.preprocessing.features), [str(name) for name in getattr(inputs, "columns", ())]
+        if not features or not given or given == features:
+            return inputs
+        if missing := [name for name in features if name not in given]:
+            raise ValueError(
+                f"this student was distilled on the columns {', '.join(features[:8])}, and {missing[0]!r} is not among "
+                f"{', '.join(given[:8])}: pass a data frame that has them"
+            )
+        return inputs[[inputs.columns[given.index(name)] for name in features]]
 
     def _check(self, inputs: Any) -> None:
         """Refuses numbers that are not finite, by row, and rows of another width than it was distilled on."""

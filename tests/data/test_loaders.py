@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SubsetRandomSampler, TensorDataset
 
 from solera import Batches, EnD, Training, capture, distill, evaluate, fit, train_ensemble
 from solera.data import Batch, Loader, as_batches
@@ -153,3 +153,37 @@ def test_targets_beside_data_that_bring_their_own_are_refused():
     with pytest.raises(ValueError, match="targets are given beside the data set"):
         as_batches(TensorDataset(X, Y), Y)
     assert np.array_equal(as_batches(X.numpy(), Y.numpy()).all.target, Y)
+
+
+def places(loader):
+    return torch.cat([batch.index for batch in Loader(loader)]).tolist()
+
+
+def test_the_examples_of_a_loader_are_those_that_its_sampler_picks():
+    data = TensorDataset(torch.randn(30, 2), torch.arange(30) % 3)
+    some = [3, 5, 8, 20, 29]
+    assert places(DataLoader(data, batch_size=2, sampler=SubsetRandomSampler(some))) == some
+    assert places(DataLoader(data, batch_sampler=[[20, 3], [8, 5, 3]])) == [3, 5, 8, 20]
+    assert places(DataLoader(data, batch_size=7, drop_last=True)) == list(range(28))
+    assert places(DataLoader(data, batch_size=7, shuffle=True, drop_last=True)) == list(range(30))
+    assert len(next(iter(Loader(DataLoader(data, batch_sampler=[[0, 1, 2], [4, 5]]))))) == 3
+
+
+def test_batches_made_by_the_data_set_tuples_of_one_and_triples():
+    ready = [(torch.randn(4, 2), torch.arange(4)), (torch.randn(3, 2), torch.arange(3))]
+    read = list(Loader(DataLoader(ready, batch_size=None)))
+    assert [len(batch) for batch in read] == [4, 3]
+    assert torch.equal(read[1].target, torch.arange(3))
+    (alone,) = Loader(TensorDataset(torch.randn(5, 2)), batch_size=8)
+    assert alone.inputs.shape == (5, 2)
+    triple = TensorDataset(torch.randn(5, 2), torch.ones(5, 2), torch.arange(5))
+    with pytest.raises(ValueError, match=r"the third holds torch\.int64"):
+        next(iter(Loader(triple)))
+
+
+def test_every_example_of_a_set_in_memory_counts_in_its_fingerprint():
+    x, y = torch.randn(500, 2), torch.arange(500) % 3
+    before = Loader(TensorDataset(x, y)).fingerprint()
+    x = x.clone()
+    x[77] += 1
+    assert Loader(TensorDataset(x, y)).fingerprint() != before

@@ -145,3 +145,35 @@ def test_a_dict_goes_in_by_keywords_where_the_network_has_them():
     assert call(Keywords(), {"a": one, "b": one}).item() == 2
     assert call(Whole(), {"a": one}).item() == 1
     assert call(Named(), {"a": one}).item() == 1
+
+
+def test_columns_of_a_data_frame_are_put_in_order_by_their_names():
+    frame = pandas.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=["a", "b", "c"])
+    members = [MLP(3, 2, (8,)), MLP(3, 2, (8,))]
+    distiller = Distiller(training=Training(epochs=1)).fit(members, frame)
+    wanted, moved = distiller.predict(frame).mean, frame[["c", "a", "b"]].assign(more=1.0)
+    torch.testing.assert_close(distiller.predict(moved).mean, wanted)
+    torch.testing.assert_close(distiller.student_.predict(moved).mean, wanted)
+    with pytest.raises(ValueError, match="'b' is not among a, c"):
+        distiller.predict(frame[["a", "c"]])
+
+
+def test_names_travel_beside_bare_predictions_and_missing_labels_may_be_nan():
+    said, x = np.random.default_rng(0).dirichlet([1, 1, 1], size=(30, 2)), np.random.default_rng(1).normal(size=(30, 4))
+    named = np.array(["red", "green", "blue"])[np.arange(30) % 3]
+    assert Distiller(training=Training(epochs=1)).fit(said, x, named).student_.labels == ["blue", "green", "red"]
+    numbers = (np.arange(30) % 3).astype(float)
+    numbers[4] = np.nan
+    training = Training(epochs=1, label_weight=0.5)
+    assert Distiller(training=training).fit(said, x, numbers).student_.predict(x).mean.shape == (30, 3)
+    with pytest.raises(ValueError, match=r"classes are whole numbers, the labels hold 0\.5"):
+        Distiller(training=training).fit(said, x, numbers + 0.5)
+
+
+def test_floating_point_labels_of_classifiers_are_told_before_work_starts():
+    x, y = torch.randn(20, 4), torch.zeros(20)
+    ensemble = Ensemble([MLP(4, 3), MLP(4, 3)])
+    with pytest.raises(ValueError, match="pass whole numbers as classes"):
+        distill(ensemble, MLP(4, 3), Batches(x, y), EnD(), Training(epochs=1))
+    with pytest.raises(ValueError, match="pass whole numbers as classes"):
+        evaluate({"ensemble": ensemble}, x, y)
