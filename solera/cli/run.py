@@ -140,7 +140,8 @@ def carry_out_all(out: Path, data: Path | None) -> None:
     studies = {name: kind for name in names() if (kind := find(name)).study}
     for number, (name, kind) in enumerate(studies.items(), 1):
         typer.echo(f"solera: {name}, {number} of {len(studies)}", err=True)
-        given: dict[str, Any] = {"data": str(data)} if data and "data" in {f.name for f in dataclasses.fields(kind)} else {}
+        reads = data and "data" in {field.name for field in dataclasses.fields(kind)}
+        given: dict[str, Any] = {"data": str(data)} if reads else {}
         try:
             carry_out(kind(**given), out / name)
         except Exception as error:
