@@ -298,10 +298,12 @@ def test_arrays_in_one_student_out(arrays, monkeypatch):
     [
         (["--members", "no.npy"], "no.npy"),
         (["--members", "x.npy"], "x.npy"),
+        (["--members", "two.npz"], "two.npz holds the arrays ['a', 'b'], say which"),
         (["--members", "preds.npy", "--method", "magic"], "there is no method 'magic': choose among "),
     ],
 )
 def test_bad_arrays_are_refused_in_one_line(arrays, arguments, message):
+    np.savez(arrays / "two.npz", a=np.zeros((2, 3)), b=np.zeros((2, 3)))
     done = solera("distill", *arguments, "--inputs", "x.npy", "--out", "student", cwd=arrays)
     assert done.returncode == 1
     assert message in done.stderr

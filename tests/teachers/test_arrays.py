@@ -169,9 +169,9 @@ def test_files_that_will_not_do_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"read from .npy, .npz and .parquet files, not from .*values.csv"):
         Predictions(tmp_path / "values.csv")
     np.savez(tmp_path / "two.npz", probs=VALUES, logits=VALUES)
-    with pytest.raises(KeyError, match=r"holds the arrays \['probs', 'logits'\], say which: key="):
+    with pytest.raises(ValueError, match=r"holds the arrays \['probs', 'logits'\], say which: key="):
         Predictions(tmp_path / "two.npz")
-    with pytest.raises(KeyError, match=r"holds the arrays \['probs', 'logits'\], not 'probabilities'"):
+    with pytest.raises(ValueError, match=r"holds the arrays \['probs', 'logits'\], not 'probabilities'"):
         Predictions(tmp_path / "two.npz", key="probabilities")
     np.save(tmp_path / "objects.npy", np.array([{}, 1], dtype=object), allow_pickle=True)
     for name in ("objects.npy", "broken.npz", "broken.npy", "broken.parquet"):
