@@ -220,7 +220,7 @@ def test_one_file_under_many_names_is_refused_before_it_is_read(tmp_path, alias)
     (tmp_path / "linked").symlink_to("more")
     checksum = disk.sha256(tmp_path / "more")
     changed(tmp_path, lambda body: body["files"].update({"more": checksum, alias: checksum}))
-    with pytest.raises(DamagedFileError, match="config.json names the file"):
+    with pytest.raises(DamagedFileError, match=r"config.json names the file"):
         Student.load(tmp_path)
 
 
