@@ -1,6 +1,5 @@
 """`solera inspect PATH`: what is this folder or file, and is it whole?"""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,9 +45,11 @@ def _size(path: Path) -> str:
 
 
 def _transfer_set(path: Path) -> dict[str, Any]:
+    from solera.core.schema import require_form
     from solera.teachers import TransferSet
 
     found = TransferSet(path)
+    require_form(path / "manifest.json", found.manifest, {"solera": str})
     rows = sum(int(shard["lengths"].sum()) for shard in found.shards)
     row = sum(c.nbytes for s in found.shards for n, c in s.items()) / max(1, rows)
     return {
@@ -65,17 +66,21 @@ def _transfer_set(path: Path) -> dict[str, Any]:
 
 
 def _student(path: Path) -> dict[str, Any]:
-    from solera.training.card import read_student_files
+    from solera.core.schema import reading, require_form
+    from solera.training.card import CONFIG, read_student_files
 
     config, _ = read_student_files(path)
+    require_form(path / CONFIG, config, {"solera": str, "outputs?": [str]})
     network, given = config["network"], config.get("preprocessing")
+    with reading(path / CONFIG, "notes"):
+        notes = _notes(config.get("notes", {}))
     rows = {
         "what": "student: one network and what its outputs mean",
         "method": f"{config['method']['name']} {config['method']['settings']}",
         "network": f"{network['name']} {network.get('settings', network.get('made_by', '(your own class)'))}",
         "labels": config["labels"] or "not recorded",
         **({} if given is None else _preprocessing(given)),
-        **_notes(config.get("notes", {})),
+        **notes,
         "outputs": ", ".join(config.get("outputs", ["mean, total and what its method adds"])),
         "card": str(path / "README.md") if (path / "README.md").is_file() else "none: Student.save writes one",
         "fingerprint": config.get("fingerprint", "not recorded"),
@@ -115,7 +120,9 @@ def _checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _run(path: Path) -> dict[str, Any]:
-    settings = json.loads((path / "settings.json").read_text())
+    from solera.core.disk import read_json
+
+    settings = read_json(path / "settings.json")
     finished = (path / "results.md").is_file()
     return {
         "what": f"run of {settings.pop('recipe', 'a recipe')}",

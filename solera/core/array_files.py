@@ -22,6 +22,10 @@ _UNREADABLE = (  # all that NumPy and zipfile raise about a hostile file
 )
 
 
+class UnknownArrayError(ValueError):
+    """A `.npz` file has no array of that name, or several and none was named."""
+
+
 def most_unpacked(path: Path) -> int:
     """The bytes that the content of this file may take in memory."""
     return UNPACKED + 3 * path.stat().st_size
@@ -78,16 +82,15 @@ def read_npz(path: Path, key: str | None = None) -> np.ndarray:
             if key is None and len(names) == 1:
                 key = next(iter(names))
             if key is None or key not in names:
-                raise KeyError(
-                    f"{path} holds the arrays {list(names)}, " + (f"not {key!r}" if key else "say which: key=...")
-                )
+                remedy = f"not {key!r}" if key else "say which: key=..."
+                raise UnknownArrayError(f"{path} holds the arrays {list(names)}, {remedy}")
             entry = names[key]
             require_unpacked(path, entry.file_size)
             with archive.open(entry) as file:
                 _require_plain(path, file, entry.file_size)
             with archive.open(entry) as file:
                 return np.lib.format.read_array(file, allow_pickle=False)
-    except (DamagedFileError, KeyError):
+    except (DamagedFileError, UnknownArrayError):
         raise
     except _UNREADABLE as error:
         raise _damaged(path, error, ".npz file") from error

@@ -126,7 +126,18 @@ def _read(manifest: Path, kind: str, version: int, unchecked: set[str]) -> tuple
     body, folder = read_manifest(manifest, kind, version), manifest.parent
     require_form(manifest, body, {"files?": {str: str}})
     sums = body.get("files", {})
-    return body, {name: _part(inside(folder, name), sums[name]) for name in sums if name not in unchecked}
+    paths = {name: inside(folder, name) for name in sums}
+    _require_one_name_each(manifest, paths)
+    return body, {name: _part(paths[name], sums[name]) for name in sums if name not in unchecked}
+
+
+def _require_one_name_each(manifest: Path, paths: Mapping[str, Path]) -> None:
+    """One file under many names would be read as often."""
+    known: set[Path] = set()
+    for name, path in paths.items():
+        if path.resolve() in known or name != path.relative_to(manifest.parent).as_posix():
+            raise DamagedFileError(f"{manifest} names the file {name!r}: give each file once, by its plain name")
+        known.add(path.resolve())
 
 
 def _part(path: Path, checksum: str) -> bytearray:

@@ -26,6 +26,7 @@ _DTYPES = {
     **{"U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8, "BOOL": torch.bool},
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_MOST_NUMBERS = 1 << 59  # so that bytes and strides are whole numbers of 64 bits
 _LONGEST_HEADER = 100_000_000  # as the library has it
 
 
@@ -89,7 +90,8 @@ def _require_entry(path: Path, name: str, entry: Any, room: int) -> None:
     try:
         dtype, shape, (begin, end) = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
         whole = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
-        right = whole and len(shape) <= 64 and end - begin == math.prod(shape) * dtype.itemsize and end <= room
+        fits = len(shape) <= 64 and math.prod(max(1, axis) for axis in shape) < _MOST_NUMBERS  # of an empty one, too
+        right = whole and fits and end - begin == math.prod(shape) * dtype.itemsize and end <= room
     except (KeyError, TypeError, ValueError):
         right = False
     if not right:

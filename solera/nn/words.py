@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from solera.core.array_files import read_npz
+from solera.core.array_files import UnknownArrayError, read_npz
 from solera.data.conll import Sentence
 
 HASHED = {"norm": 6000, "prefix": 2000, "suffix": 3000, "shape": 1000}  # buckets
@@ -40,8 +40,8 @@ def _opened(path: str | Path, column: str) -> tuple[np.ndarray, np.ndarray]:
     """The bytes of all words, joined by line ends, and what the file has for each."""
     try:
         words, values = read_npz(Path(path), "words"), read_npz(Path(path), column)
-    except KeyError as error:
-        raise ValueError(f"{error.args[0]}: it needs `words` (UTF-8, joined by \\n) and {column!r}") from error
+    except UnknownArrayError as error:
+        raise ValueError(f"{error}: it needs `words` (UTF-8, joined by \\n) and {column!r}") from error
     if (count := bytes(words).count(b"\n") + 1) != len(values):
         raise ValueError(f"{path} has {count} words and {len(values)} rows of {column!r}: there must be one each")
     return words, values

@@ -1,5 +1,6 @@
 """How predictions are remembered: targets to columns of rows, and back."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -14,6 +15,7 @@ from solera.distributions.summary import Mean, Moments, Spread, TopK, summarize,
 
 Columns = dict[str, Tensor]  # one row per example or token in each
 Precision = Literal["float16", "float32"]
+Axes = dict[str, tuple[int | None, ...]]  # of a row of each column; None is the axis of the members
 
 
 @runtime_checkable
@@ -28,6 +30,10 @@ class Codec(Protocol):
         """What the columns say, as the teacher would have said it."""
         ...
 
+    def axes(self, names: Collection[str], classes: int) -> Axes:
+        """The columns that there must be where there are some of these names, and the axes of their rows."""
+        ...
+
 
 def _rounded(log_probs: Tensor, dtype: str) -> Tensor:
     """In fewer bits; what is too small for them becomes their smallest, and a class without probability stays so."""
@@ -36,13 +42,16 @@ def _rounded(log_probs: Tensor, dtype: str) -> Tensor:
     return kept.to(kind)
 
 
+_SPREAD = ("total", "knowledge", "rmi")
+
+
 def _spread_columns(spread: Spread) -> Columns:
     """Eight bytes a row: the reverse mutual information sets the proxy's precision, so it keeps more digits."""
     return {"total": spread.total.half(), "knowledge": spread.knowledge.half(), "rmi": spread.rmi.float()}
 
 
 def _spread(columns: Columns) -> Spread:
-    return Spread(*(columns[name].float() for name in ("total", "knowledge", "rmi")))
+    return Spread(*(columns[name].float() for name in _SPREAD))
 
 
 def _summary(targets: Targets) -> Mean:
@@ -82,6 +91,11 @@ class DenseCodec:
             return Mixture(Gaussian(columns["location"], columns["log_variance"]), weights)
         return Mixture(Categorical(columns["members"].float()), weights)
 
+    def axes(self, names: Collection[str], classes: int) -> Axes:
+        kept = ("location", "log_variance") if "location" in names else ("members",)
+        weights: Axes = {"weights": (None,)} if "weights" in names else {}
+        return {**dict.fromkeys(kept, (None, classes)), **weights}
+
 
 @dataclass(frozen=True)
 class MeanCodec:
@@ -104,6 +118,11 @@ class MeanCodec:
         if "location" in columns:
             return Moments(Gaussian(columns["location"], columns["log_variance"]), columns["knowledge"])
         return Mean(Categorical(columns["mean"].float()), _spread(columns))
+
+    def axes(self, names: Collection[str], classes: int) -> Axes:
+        if "location" in names:
+            return {"location": (classes,), "log_variance": (classes,), "knowledge": ()}
+        return {"mean": (classes,), **dict.fromkeys(_SPREAD, ())}
 
 
 @dataclass(frozen=True)
@@ -138,6 +157,10 @@ class TopKCodec:
         tail, probs = columns["tail"], columns["kept"].float().exp()
         probs = probs * ((1 - tail) / probs.sum(-1)).unsqueeze(-1)
         return TopK(columns["indices"].long(), probs, tail, classes, _spread(columns))
+
+    def axes(self, names: Collection[str], classes: int) -> Axes:
+        kept = min(self.keep, classes)
+        return {"indices": (kept,), "kept": (kept,), "tail": (), **dict.fromkeys(_SPREAD, ())}
 
 
 CODECS: dict[str, Any] = {"dense": DenseCodec, "mean": MeanCodec, "top_k": TopKCodec}

@@ -19,10 +19,11 @@ from solera.core.tensor_files import map_tensors
 from solera.data import Batch, tensors_in
 from solera.distributions.base import Targets
 from solera.teachers.base import Teacher, row_fingerprints
-from solera.teachers.codecs import codec_named
+from solera.teachers.codecs import Codec, Columns, codec_named
 
 KIND, VERSION = "transfer set", 1
 BOOKKEEPING = ("index", "lengths", "fingerprints")
+LOGARITHMS = ("members", "mean", "kept")  # columns of log-probabilities
 
 
 FORM = {  # of manifest.json
@@ -58,10 +59,55 @@ def open_shard(path: Path, entry: dict[str, Any]) -> dict[str, np.ndarray]:
     if not (whole and flat) or (lengths < 0).any():
         raise DamagedFileError(f"{file}: its columns index, lengths and fingerprints do not belong together")
     rows = int(lengths.sum())
+    if len(lengths) and int(lengths.max()) > rows:  # 64 bits do not hold the sum
+        raise DamagedFileError(f"{file}: column 'lengths' has an example of {int(lengths.max())} rows of {rows}")
     for name, column in found.items():
         if name not in BOOKKEEPING and (column.ndim < 1 or len(column) != rows):
             raise DamagedFileError(f"{file}: column {name!r} has the shape {column.shape}, not {rows} rows")
     return found
+
+
+def require_promised(file: Path, columns: dict[str, np.ndarray], codec: Codec, classes: int, tokens: bool) -> None:
+    """Refuses a shard whose columns are not those that the codec writes for so many classes."""
+    found = {name: column for name, column in columns.items() if name not in BOOKKEEPING}
+    promised = codec.axes(found, classes)
+    if other := sorted(promised.keys() ^ found.keys()):
+        there = "has a" if other[0] in found else "has no"
+        raise DamagedFileError(f"{file} {there} column {other[0]!r}, which its codec writes otherwise: capture again")
+    members = {size for name, axes in promised.items() for size, axis in _pairs(found[name], axes) if axis is None}
+    for name, axes in promised.items():
+        column, kind = found[name], np.integer if name == "indices" else np.floating
+        fits = column.ndim == 1 + len(axes) and all(axis in (None, size) for size, axis in _pairs(column, axes))
+        if not fits or len(members) > 1 or 0 in members or not np.issubdtype(column.dtype, kind):
+            raise DamagedFileError(
+                f"{file}: column {name!r} is {column.dtype} {column.shape}, not what its codec writes for {classes} "
+                "classes: capture again"
+            )
+    if not tokens and (columns["lengths"] != 1).any():
+        raise DamagedFileError(f"{file}: column 'lengths' has examples of several rows, its manifest has no tokens")
+    if "indices" in found:
+        _require_kept(file, found, classes)
+
+
+def _pairs(column: np.ndarray, axes: tuple[int | None, ...]) -> list[tuple[int, int | None]]:
+    return list(zip(column.shape[1:], axes, strict=False))
+
+
+def _require_kept(file: Path, columns: dict[str, np.ndarray], classes: int) -> None:
+    """The kept classes are among all; where all are kept, nothing is left for the tail."""
+    ids = columns["indices"]
+    if classes > np.iinfo(ids.dtype).max + 1 or (ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < classes):
+        raise DamagedFileError(f"{file}: column 'indices' does not name some of {classes} classes: capture again")
+    if ids.shape[-1] == classes and columns["tail"].any():
+        raise DamagedFileError(f"{file}: column 'tail' has more than the {classes} classes: capture again")
+
+
+def _require_same_columns(files: list[Path], shards: list[dict[str, np.ndarray]]) -> None:
+    """All shards have the columns of the first."""
+    first = {name: (column.dtype, column.shape[1:]) for name, column in shards[0].items()}
+    for file, shard in zip(files, shards, strict=True):
+        if first != {name: (column.dtype, column.shape[1:]) for name, column in shard.items()}:
+            raise DamagedFileError(f"{file} has other columns than {files[0].name}: capture again")
 
 
 class TransferSet:
@@ -85,8 +131,20 @@ class TransferSet:
             raise DamagedFileError(f"{self.path / 'manifest.json'} names no shards: capture again")
         with reading(self.path / "manifest.json", "codec"):
             self.codec = codec_named(**self.manifest["codec"])
-        self.shards = [open_shard(self.path, entry) for entry in self.manifest["shards"]]
+        self.shards = self._opened()
         self._ids, self._place, self._lengths, self._fingerprints = self._bookkeeping()
+
+    def _opened(self) -> list[dict[str, np.ndarray]]:
+        """All shards, once they are what the manifest promises."""
+        file, labels, classes = self.path / "manifest.json", self.labels, self.classes
+        if classes < 1 or (labels is not None and len(labels) != classes):
+            raise DamagedFileError(f"{file}: classes are {classes}, labels are {labels and len(labels)}: capture again")
+        files = [inside(self.path, entry["file"]) for entry in self.manifest["shards"]]
+        shards = [open_shard(self.path, entry) for entry in self.manifest["shards"]]
+        for file, shard in zip(files, shards, strict=True):
+            require_promised(file, shard, self.codec, classes, self.manifest["tokens"])
+        _require_same_columns(files, shards)
+        return shards
 
     def _bookkeeping(self) -> tuple[np.ndarray, ...]:
         """Sorted example ids and, for each: (shard, first row), number of rows, fingerprint of its input."""
@@ -151,7 +209,16 @@ class TransferSet:
         found = self._positions(batch)
         device = (tensors_in(batch.inputs)[0] if batch.weight is None else batch.weight).device
         columns = {name: self._gather(name, found, batch) for name in self.shards[0] if name not in BOOKKEEPING}
+        self._require_numbers(columns, batch)
         return self.codec.decode({k: v.to(device) for k, v in columns.items()}, self.classes)
+
+    def _require_numbers(self, columns: Columns, batch: Batch) -> None:
+        """Refuses answers that no teacher gave: NaN anywhere, or a probability that is infinite."""
+        for name, column in columns.items():
+            wrong = ~(column < torch.inf) if name in LOGARITHMS else column.isnan()
+            if bool(wrong.any()):
+                example = int(batch.index[int(wrong.reshape(len(column), -1).any(1).int().argmax())])
+                raise DamagedFileError(f"{self.path}: column {name!r} of example {example} is no number: capture again")
 
     def _gather(self, name: str, found: np.ndarray, batch: Batch) -> Tensor:
         """Rows of one column in the batch's order: `[B, ...]`, or `[B, T, ...]` padded with zeros for sequences."""

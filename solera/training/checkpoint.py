@@ -9,6 +9,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from solera.core.checks import first_not_finite
 from solera.core.errors import DamagedFileError, MismatchError
 from solera.core.schema import reading, require_form
 from solera.core.tensor_files import read_sealed_tensors, write_sealed_tensors
@@ -26,6 +27,13 @@ class State:
     finished: bool = False
     compiled: bool | None = None  # whether kernels are compiled; None: not decided yet
     history: list[dict[str, float]] = field(default_factory=list)
+
+
+_FORM = {  # of a state, as far as an earlier Solera wrote it
+    **{"epoch": int, "step": int, "loss?": float, "best?": (None, float), "best_epoch?": int},
+    **{"finished?": bool, "compiled?": (None, bool), "history?": [{str: float}]},
+}
+_REMEDY = "delete it to start this training again"
 
 
 def save(
@@ -56,10 +64,14 @@ def read(path: Path) -> tuple[State, dict[str, Tensor], str]:
     try:
         tensors, metadata = read_sealed_tensors(path)
     except DamagedFileError as error:
-        raise DamagedFileError(f"{error}; delete it to start this training again") from error
+        raise DamagedFileError(f"{error}; {_REMEDY}") from error
     require_form(path, metadata, {"state": str, "run": str})
     with reading(path, "state"):
-        state = State(**json.loads(metadata["state"]))
+        found = json.loads(metadata["state"])
+        require_form(path, found, _FORM, "state")
+        state = State(**found)
+    if state.epoch < 0 or state.step < 0:
+        raise DamagedFileError(f"{path}: state stands at epoch {state.epoch}, step {state.step}; {_REMEDY}")
     return state, tensors, metadata["run"]
 
 
@@ -69,8 +81,41 @@ def is_finished(path: Path, epochs: int) -> bool:
         with safe_open(path, "pt") as file:
             state = State(**json.loads((file.metadata() or {})["state"]))
         return state.finished or state.epoch >= epochs
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError):
         return False
+
+
+def _part(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+    return {key.removeprefix(name): tensor for key, tensor in tensors.items() if key.startswith(name)}
+
+
+def _load_weights(path: Path, tensors: dict[str, Tensor], network: nn.Module) -> None:
+    """Puts the weights back; the best and the averaged ones, if there are any, must be of the same network."""
+    for kind in ("network/", "best/", "average/"):
+        if (name := first_not_finite(_part(tensors, kind))) is not None:
+            raise DamagedFileError(f"{path}: {kind}{name} is not finite; {_REMEDY}")
+    try:
+        network.load_state_dict(_part(tensors, "network/"))
+    except RuntimeError as error:
+        reason = " ".join(str(error).splitlines()[1:2]).strip()[:200]
+        raise DamagedFileError(f"{path}: its weights are not those of this network ({reason}); {_REMEDY}") from error
+    wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}
+    for kind in ("best/", "average/"):
+        found = {name: tensor.shape for name, tensor in _part(tensors, kind).items()}
+        if found and (other := sorted(name for name, _ in found.items() ^ wanted.items())):
+            raise DamagedFileError(f"{path}: {kind}{other[0]} is not as this network has it; {_REMEDY}")
+
+
+def _load_optimizer(path: Path, tensors: dict[str, Tensor], optimizer: Optimizer) -> None:
+    weights = sum(len(group["params"]) for group in optimizer.param_groups)
+    slots: dict[int, dict[str, Tensor]] = {}
+    for key, value in _part(tensors, "optimizer/").items():
+        number, _, name = key.partition("/")
+        if not (number.isdecimal() and name and len(number) < 10 and int(number) < weights):
+            raise DamagedFileError(f"{path}: optimizer/{key} belongs to none of the {weights} weights; {_REMEDY}")
+        slots.setdefault(int(number), {})[name] = value
+    with reading(path, "optimizer"):
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
 
 
 def load(
@@ -83,15 +128,8 @@ def load(
             f"{path} belongs to another training: its settings, network, teacher or data differ: "
             "choose another folder, or delete it to start again"
         )
-
-    def part(name: str) -> dict[str, Tensor]:
-        return {k.removeprefix(name): v for k, v in tensors.items() if k.startswith(name)}
-
-    network.load_state_dict(part("network/"))
-    slots: dict[int, dict[str, Tensor]] = {}
-    for key, value in part("optimizer/").items():
-        number, name = key.split("/")
-        slots.setdefault(int(number), {})[name] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
-    torch.set_rng_state(tensors["random"])
-    return state, part("best/"), part("average/")
+    _load_weights(path, tensors, network)
+    _load_optimizer(path, tensors, optimizer)
+    with reading(path, "random"):
+        torch.set_rng_state(tensors["random"])
+    return state, _part(tensors, "best/"), _part(tensors, "average/")

@@ -1,7 +1,7 @@
 """One network and what its outputs mean: the thing a user takes home."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +67,14 @@ def _described(model: nn.Module, method: Method) -> dict[str, Any]:
         return {"name": name, "settings": model.settings}
     own, made_by = _made_by(model, method)
     return {"name": name, "class": own, "made_by": made_by}
+
+
+def _require_numbers_of_torch(method: Method) -> None:
+    """JSON has whole numbers of any size, a tensor takes those of 64 bits."""
+    for setting in fields(method):
+        value = getattr(method, setting.name)
+        if setting.type is float and isinstance(value, int) and abs(value) >= 1 << 63:
+            raise ValueError(f"{setting.name} is a whole number of more than 64 bits")
 
 
 class Student(nn.Module):
@@ -259,6 +267,7 @@ class Student(nn.Module):
         )
         with reading(path / CONFIG, "method"):
             own = getattr(solera.methods, method["name"])(**method["settings"])
+            _require_numbers_of_torch(own)
         with reading(path / CONFIG, "preprocessing"):
             given = config.get("preprocessing")
             preprocessing = None if given is None else Preprocessing.read(given)

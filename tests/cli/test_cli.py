@@ -18,16 +18,19 @@ import torch
 from typer.testing import CliRunner
 
 import solera as solera_package
-from solera import Student
+from solera import EnD, Student, capture
 from solera.cli.main import app, main
 from solera.cli.run import parse
-from solera.core.disk import only_writer
+from solera.core.disk import only_writer, write_manifest
 from solera.core.errors import MismatchError
+from solera.core.tensor_files import write_sealed_tensors
 from solera.evaluation import Evaluation
+from solera.nn import MLP
 from solera.recipes import find, names, summary
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.digits import Digits
 from solera.serving import Graph
+from tests.helpers import small_batches, small_ensemble
 
 SOLERA = str(Path(sys.executable).with_name("solera"))
 TINY = ["run", "digits", "members=2", "epochs=2", "student_epochs=2"]
@@ -193,6 +196,46 @@ def test_a_folder_in_use_is_one_line_too(tmp_path, monkeypatch, capsys):
     assert line.startswith(f"solera: {tmp_path} is being written by another process: wait for it")
 
 
+def stranger(*keys, **changes):
+    """What a stranger makes of a manifest, who can compute a checksum, too."""
+
+    def change(file, kind):
+        body = {**json.loads(file.read_bytes()), **changes}
+        kept = {key: value for key, value in body.items() if key not in ("kind", "version", "sha256", *keys)}
+        write_manifest(file, kind, 1, kept)
+
+    return change
+
+
+def test_what_cannot_be_inspected_is_named_in_one_line(tmp_path, monkeypatch, capsys):
+    settings = tmp_path / "settings.json"
+    for text in ("[1]", "5", "[" * 100_000, '{"a":'):
+        settings.write_text(text)
+        assert str(settings) in refused(["inspect", tmp_path], monkeypatch, capsys)
+
+    folder = tmp_path / "student"
+    for change in (
+        stranger("solera"),
+        stranger(outputs=5),
+        stranger(outputs=[1]),
+        stranger(notes={"metrics": {"a": "b"}}),
+    ):
+        Student(MLP(4, 3, (8,)), EnD()).save(folder)
+        change(folder / "config.json", "student")
+        assert str(folder / "config.json") in refused(["inspect", folder], monkeypatch, capsys)
+
+    folder = tmp_path / "kept"
+    capture(small_ensemble(), small_batches(), folder)
+    stranger("solera")(folder / "manifest.json", "transfer set")
+    assert str(folder / "manifest.json") in refused(["inspect", folder], monkeypatch, capsys)
+
+    file = tmp_path / "checkpoint.safetensors"
+    for history in (5, [1]):
+        state = json.dumps({"epoch": 1, "step": 0, "history": history})
+        write_sealed_tensors(file, {"random": torch.get_rng_state()}, {"state": state, "run": "x"})
+        assert f"{file}: state.history" in refused(["inspect", file], monkeypatch, capsys)
+
+
 def test_the_version_is_the_installed_one():
     from importlib.metadata import version
 
@@ -255,10 +298,12 @@ def test_arrays_in_one_student_out(arrays, monkeypatch):
     [
         (["--members", "no.npy"], "no.npy"),
         (["--members", "x.npy"], "x.npy"),
+        (["--members", "two.npz"], "two.npz holds the arrays ['a', 'b'], say which"),
         (["--members", "preds.npy", "--method", "magic"], "there is no method 'magic': choose among "),
     ],
 )
 def test_bad_arrays_are_refused_in_one_line(arrays, arguments, message):
+    np.savez(arrays / "two.npz", a=np.zeros((2, 3)), b=np.zeros((2, 3)))
     done = solera("distill", *arguments, "--inputs", "x.npy", "--out", "student", cwd=arrays)
     assert done.returncode == 1
     assert message in done.stderr

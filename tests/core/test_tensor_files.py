@@ -80,6 +80,8 @@ HOSTILE = {
     "a shape of texts": {"a": {**ENTRY, "shape": ["2"]}},
     "many axes": {"a": {**ENTRY, "shape": [1] * 65 + [2]}},
     "zero by huge": {"a": {**ENTRY, "shape": [0, 1 << 62, 1 << 62], "data_offsets": [0, 8]}},
+    "nothing by huge": {"a": {**ENTRY, "shape": [0, 1 << 62, 1 << 62], "data_offsets": [0, 0]}},
+    "nothing by more": {"a": {**ENTRY, "shape": [0, 1 << 70], "data_offsets": [0, 0]}},
     "no entry": {"a": 3},
     "a list": [1],
     "metadata of numbers": {"__metadata__": {"a": 1}},

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pandas
 import pytest
@@ -6,6 +8,7 @@ import torch
 from solera import Batch
 from solera.core.errors import DamagedFileError, MismatchError
 from solera.teachers.adapters import Predictions
+from solera.teachers.adapters.files import read
 from solera.testing import check_teacher
 
 
@@ -151,6 +154,7 @@ def long(**columns):
         ({"member": [0, 1, 0, 1]}, "has a `member` column but no `example`"),
         ({"member": [0, 1, 0, 1], "example": [0, 0, 1, 0]}, "has 2 rows for example 0, member 1"),
         ({"member": [0, 1, 0, 2], "example": [0, 0, 1, 1]}, "has 0 rows for example 0, member 2"),
+        ({"member": [0, 1, 2, 0], "example": [0, 0, 0, 1]}, "has 0 rows for example 1, member 1"),
         ({"example": [1, 2, 3, 4]}, "must number the examples from 0, in whole numbers; it goes from 1 to 4"),
         ({"example": [0, 1, 2, 2]}, "has 2 rows for example 2"),
         ({"example": [0.5, 1, 2, 3]}, "must number the examples from 0, in whole numbers"),
@@ -169,9 +173,9 @@ def test_files_that_will_not_do_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"read from .npy, .npz and .parquet files, not from .*values.csv"):
         Predictions(tmp_path / "values.csv")
     np.savez(tmp_path / "two.npz", probs=VALUES, logits=VALUES)
-    with pytest.raises(KeyError, match=r"holds the arrays \['probs', 'logits'\], say which: key="):
+    with pytest.raises(ValueError, match=r"holds the arrays \['probs', 'logits'\], say which: key="):
         Predictions(tmp_path / "two.npz")
-    with pytest.raises(KeyError, match=r"holds the arrays \['probs', 'logits'\], not 'probabilities'"):
+    with pytest.raises(ValueError, match=r"holds the arrays \['probs', 'logits'\], not 'probabilities'"):
         Predictions(tmp_path / "two.npz", key="probabilities")
     np.save(tmp_path / "objects.npy", np.array([{}, 1], dtype=object), allow_pickle=True)
     for name in ("objects.npy", "broken.npz", "broken.npy", "broken.parquet"):
@@ -193,6 +197,29 @@ def test_files_that_will_not_do_are_refused(tmp_path):
             Predictions([parquet(tmp_path, frame)])
     with pytest.raises(ValueError, match="has no column for a class"):
         Predictions([parquet(tmp_path, long(example=range(4))[["example"]])])
+
+
+def test_promised_examples_and_members_take_no_memory(tmp_path):
+    """Of n rows each may say that it is the last example, of the last member: n² places."""
+    rows = 40_000
+    column = np.zeros(rows, np.int64)
+    column[-1] = rows - 1
+    frame = pandas.DataFrame({"a": np.float32(0.5), "b": np.float32(0.5), "example": column, "member": column})
+    path = parquet(tmp_path, frame)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"it.parquet has 39999 rows for example 0, member 0"):
+        Predictions([path])
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 100 * 8 * rows
+
+
+def test_narrow_columns_beside_a_wide_one_are_counted_as_they_are_stacked(tmp_path, monkeypatch):
+    monkeypatch.setattr("solera.core.array_files.UNPACKED", 100_000)
+    narrow = pandas.DataFrame({f"c{number}": np.zeros(1000, np.int8) for number in range(50)})
+    assert read(parquet(tmp_path, narrow)).values.nbytes == 50_000
+    with pytest.raises(DamagedFileError, match=r"it.parquet holds 408,000 bytes"):
+        read(parquet(tmp_path, narrow.assign(wide=0.5)))
 
 
 def test_a_named_index_is_a_column(tmp_path):

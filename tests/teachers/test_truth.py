@@ -8,10 +8,11 @@ import torch
 
 from solera.core.disk import write_manifest
 from solera.core.errors import DamagedFileError, DivergedError, MismatchError
+from solera.core.tensor_files import map_tensors, write_tensors
 from solera.data import Batch, Batches
 from solera.distributions import Categorical, Mixture
 from solera.nn import MLP
-from solera.teachers import Ensemble, TransferSet, capture, verify
+from solera.teachers import Ensemble, TopKCodec, TransferSet, capture, verify
 from solera.teachers.adapters import Forecasts, Function, Predictions
 from solera.teachers.transfer_set import KIND, VERSION
 
@@ -140,8 +141,6 @@ def test_a_hostile_manifest_is_one_line_that_names_the_file(tmp_path, change):
 
 
 def test_a_shard_whose_columns_do_not_belong_together_is_refused(tmp_path):
-    from solera.core.tensor_files import map_tensors, write_tensors
-
     capture(ensemble(), Batches(X), tmp_path)
     entry = json.loads((tmp_path / "manifest.json").read_bytes())["shards"][0]
     whole = {name: torch.from_numpy(np.array(a)) for name, a in map_tensors(tmp_path / entry["file"]).items()}
@@ -192,3 +191,53 @@ def test_complex_predictions_are_refused(tmp_path):
             Forecasts(given, noise=1.0)
     with pytest.raises(ValueError, match="must hold real numbers"):
         Predictions(np.ones((4, 2, 3), complex))
+
+
+def resigned(folder, change) -> None:
+    """A shard of a stranger who can compute a checksum, too."""
+    entry = json.loads((folder / "manifest.json").read_bytes())["shards"][0]
+    columns = {name: torch.from_numpy(np.array(a)) for name, a in map_tensors(folder / entry["file"]).items()}
+    change(columns)
+    checksum = write_tensors(folder / entry["file"], columns)
+    changed(folder, lambda body: body["shards"][0].update(sha256=checksum))
+
+
+UNPROMISED = {
+    "no members": lambda columns: columns.pop("members"),
+    "a column more": lambda columns: columns.update(mean=columns["members"][:, 0]),
+    "an axis too few": lambda columns: columns.update(members=columns["members"][:, 0]),
+    "a class too few": lambda columns: columns.update(members=columns["members"][..., :2].contiguous()),
+    "whole numbers": lambda columns: columns.update(members=columns["members"].to(torch.int8)),
+    "no member": lambda columns: columns.update(members=columns["members"][:, :0]),
+    "weights of more members": lambda columns: columns.update(weights=torch.ones(40, 3)),
+    "examples of two rows": lambda columns: columns["lengths"][:2].copy_(torch.tensor([2, 0])),
+    "lengths beyond 64 bits": lambda columns: columns["lengths"][:3].copy_(torch.tensor([2**63 - 1, 2**63 - 1, 5])),
+}
+
+
+@pytest.mark.parametrize("change", UNPROMISED.values(), ids=UNPROMISED)
+def test_a_shard_that_its_codec_did_not_write_is_refused(tmp_path, change):
+    capture(ensemble(), Batches(X), tmp_path)
+    resigned(tmp_path, change)
+    with pytest.raises(DamagedFileError, match=r"shard-00000"):
+        TransferSet(tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_an_answer_of_a_shard_that_is_no_number_is_told_by_its_example(tmp_path, wrong):
+    capture(ensemble(), Batches(X), tmp_path)
+    resigned(tmp_path, lambda columns: columns["members"][7].fill_(wrong))
+    remembered = TransferSet(tmp_path)
+    remembered(Batch(X[:7], index=torch.arange(7)))
+    with pytest.raises(DamagedFileError, match="column 'members' of example 7 is no number"):
+        remembered(Batch(X, index=torch.arange(len(X))))
+
+
+@pytest.mark.parametrize("keep", [2, 64])
+@pytest.mark.parametrize("classes", [10**12, 1 << 70, 2, 1, 0, -1])
+def test_top_k_of_other_classes_than_the_shards_have_is_refused(tmp_path, keep, classes):
+    capture(ensemble(), Batches(X), tmp_path, TopKCodec(keep))
+    assert TransferSet(tmp_path).classes == 3
+    changed(tmp_path, lambda body: body.update(classes=classes))
+    with pytest.raises(DamagedFileError, match=r"shard-00000|manifest.json: classes are"):
+        TransferSet(tmp_path)

@@ -1,5 +1,6 @@
 """Killed for real, at any moment, a training goes on and ends in the same bits."""
 
+import json
 import os
 import random
 import signal
@@ -16,6 +17,7 @@ import torch
 from solera import EnD2, Training, distill, train_ensemble
 from solera.core.disk import only_writer
 from solera.core.errors import DamagedFileError, InUseError, MismatchError, UnwritableError
+from solera.core.tensor_files import read_sealed_tensors, write_sealed_tensors
 from solera.nn import MLP
 from tests.helpers import small_batches, small_ensemble
 
@@ -111,6 +113,43 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path):
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(DamagedFileError, match=r"checkpoint\.safetensors is damaged"):
         train(tmp_path)
+
+
+def state_with(metadata, **changes):
+    metadata["state"] = json.dumps({**json.loads(metadata["state"]), **changes})
+
+
+RESEALED = {
+    "no random": lambda tensors, _: tensors.pop("random"),
+    "a short random": lambda tensors, _: tensors.update(random=tensors["random"][:9].clone()),
+    "network/3.bias": lambda tensors, _: tensors.pop("network/3.bias"),
+    "network/more": lambda tensors, _: tensors.update({"network/more": torch.zeros(2)}),
+    "network/1.weight": lambda tensors, _: tensors["network/1.weight"].fill_(torch.nan),
+    "best/1.bias": lambda tensors, _: tensors.update({"best/1.weight": torch.zeros(8, 4)}),
+    "average/1.weight": lambda tensors, _: tensors.update({"average/1.weight": torch.full((8, 4), torch.inf)}),
+    "optimizer/x": lambda tensors, _: tensors.update({"optimizer/x": torch.zeros(2)}),
+    "optimizer/99/step": lambda tensors, _: tensors.update({"optimizer/99/step": torch.zeros(())}),
+    "state.epoch of a text": lambda _, metadata: state_with(metadata, epoch="x"),
+    "state.epoch of null": lambda _, metadata: state_with(metadata, epoch=None),
+    "state.history": lambda _, metadata: state_with(metadata, history=[1]),
+    "state of another": lambda _, metadata: state_with(metadata, epoch=-1),
+    "state of brackets": lambda _, metadata: metadata.update(state="[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("what", RESEALED)
+def test_a_checkpoint_that_a_stranger_sealed_is_one_line_that_names_file_and_key(tmp_path, what):
+    train(tmp_path)
+    file = tmp_path / "checkpoint.safetensors"
+    tensors, metadata = read_sealed_tensors(file)
+    RESEALED[what](tensors, metadata)
+    write_sealed_tensors(file, tensors, metadata)
+    with pytest.raises(DamagedFileError) as caught:
+        train(tmp_path)
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    key = what.removeprefix("no ").removeprefix("a short ").split(" of ")[0].removeprefix("network/")
+    assert key in str(caught.value)
 
 
 def test_a_second_training_in_the_folder_is_refused_before_its_first_step(tmp_path):

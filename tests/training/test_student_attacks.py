@@ -14,7 +14,7 @@ from solera.core import disk
 from solera.core.disk import write_manifest
 from solera.core.errors import DamagedFileError, DivergedError
 from solera.core.tensor_files import write_tensors
-from solera.methods import EnD, Hydra
+from solera.methods import EnD, Hydra, ProxyDirichlet
 from solera.nn import MLP, grow
 from solera.nn.build import NAMES
 from solera.training.card import CARD, CONFIG, KIND, VERSION, WEIGHTS, record
@@ -203,6 +203,25 @@ def test_a_hostile_config_is_one_line_that_names_the_file(tmp_path, change):
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "delete" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["mean_temperature", "precision_slope", "precision_shift"])
+def test_a_setting_too_large_for_a_tensor_is_told_by_its_name(tmp_path, name):
+    Student(MLP(4, 3, (8,)), ProxyDirichlet()).save(tmp_path)
+    changed(tmp_path, lambda body: body["method"]["settings"].update({name: 1 << 70}))
+    with pytest.raises(DamagedFileError, match=f"config.json: method cannot be used .*{name}"):
+        Student.load(tmp_path)
+
+
+@pytest.mark.parametrize("alias", ["./more", "././more", "linked"])
+def test_one_file_under_many_names_is_refused_before_it_is_read(tmp_path, alias):
+    student(0).save(tmp_path)
+    (tmp_path / "more").write_bytes(b"more")
+    (tmp_path / "linked").symlink_to("more")
+    checksum = disk.sha256(tmp_path / "more")
+    changed(tmp_path, lambda body: body["files"].update({"more": checksum, alias: checksum}))
+    with pytest.raises(DamagedFileError, match=r"config.json names the file"):
+        Student.load(tmp_path)
 
 
 def test_weights_of_other_shapes_are_told_by_their_name(tmp_path):

@@ -55,14 +55,14 @@ def _parquet(path: Path) -> Table:
         with parquet.ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
             _require_numbers(path, schema)
-            require_unpacked(path, rows * sum(max(1, kind.bit_width // 8) for kind in schema.types))
+            index = _index_columns(path, schema)
+            require_unpacked(path, rows * _row_bytes(schema, index))
             table = file.read()
-            described = _described(path, schema)
     except (ArrowException, OSError, OverflowError, MemoryError) as error:
         raise DamagedFileError(f"{path} is no parquet file, or a damaged one ({error}): save it again") from error
+    if any(column.null_count for column in table.columns):  # whole numbers with gaps become floats
+        require_unpacked(path, rows * 8 * (table.num_columns + len(index)))
     columns = {name: table[name].to_numpy() for name in table.column_names}
-    index = described.get("index_columns", [])
-    require_form(path, index, [(str, {"name": (None, str), "start": int, "stop": int, "step": int})], "index_columns")
     columns |= _index(path, index, rows)
     names = [name for name in columns if name not in PLACES]
     if not names:
@@ -82,12 +82,23 @@ def _require_numbers(path: Path, schema: Any) -> None:
         raise ValueError(f"{path} has two columns {twice[0]!r}: rename one")
 
 
-def _described(path: Path, schema: Any) -> dict[str, Any]:
-    """What pandas wrote about the data frame, if it was one."""
+def _index_columns(path: Path, schema: Any) -> list[Any]:
+    """What pandas wrote about the index of the data frame, if it was one: names of columns, and ranges."""
     with reading(path, "the description of a data frame in it"):
-        found = schema.pandas_metadata or {}
-        require_form(path, found, dict)
-    return found
+        described = schema.pandas_metadata or {}
+        require_form(path, described, dict)
+    index = described.get("index_columns", [])
+    require_form(path, index, [(str, {"name": (None, str), "start": int, "stop": int, "step": int})], "index_columns")
+    return index
+
+
+def _row_bytes(schema: Any, index: list[Any]) -> int:
+    """What a row takes: as it is read, or where that is more, with all classes as the widest kind of number."""
+    ranges = [part["name"] for part in index if isinstance(part, dict)]
+    read = sum(max(1, kind.bit_width // 8) for kind in schema.types) + 8 * len(ranges)
+    kinds = [field.type.to_pandas_dtype() for field in schema if field.name not in PLACES]
+    kinds += [np.int64 for name in ranges if name is not None and name not in PLACES]
+    return max(read, len(kinds) * np.result_type(*kinds).itemsize) if kinds else read
 
 
 def _index(path: Path, index: list[Any], rows: int) -> dict[str, np.ndarray]:
@@ -118,6 +129,8 @@ def _in_place(path: Path, values: np.ndarray, example: np.ndarray | None, member
             raise ValueError(f"{path} has a `member` column but no `example` column: add it, numbered from 0")
         return values
     rows = len(values)
+    if not rows:
+        raise ValueError(f"{path} has no rows: give it one per example")
     for name, column in (("example", example), ("member", member)):
         if column is not None and not (
             np.issubdtype(column.dtype, np.integer) and 0 <= column.min() <= column.max() < rows
@@ -128,10 +141,13 @@ def _in_place(path: Path, values: np.ndarray, example: np.ndarray | None, member
             )
     members = 1 if member is None else int(member.max()) + 1
     place = example.astype(np.int64) * members + (0 if member is None else member.astype(np.int64))
-    times = np.bincount(place, minlength=(int(example.max()) + 1) * members)
-    if (wrong := times != 1).any():
-        number = int(np.argmax(wrong))
+    order = np.argsort(place)
+    found = place[order]
+    wrong = np.flatnonzero(found != np.arange(rows))
+    if len(wrong) or rows < (int(example.max()) + 1) * members:
+        first = int(wrong[0]) if len(wrong) else rows
+        number = min([first, *found[first : first + 1].tolist()])  # the one before once more, or this one is missing
         who = f"example {number // members}" + (f", member {number % members}" if member is not None else "")
-        raise ValueError(f"{path} has {times[number]} rows for {who}: there must be one")
-    ordered = values[np.argsort(place)]
+        raise ValueError(f"{path} has {np.sum(place == number)} rows for {who}: there must be one")
+    ordered = values[order]
     return ordered if member is None else ordered.reshape(-1, members, values.shape[-1])
