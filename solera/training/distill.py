@@ -15,12 +15,12 @@ from solera.data import Augment, Batch, Batches, ManyBatches, Sequences, as_batc
 from solera.distributions.base import Targets
 from solera.distributions.families import family_named
 from solera.methods.base import Method, require_family
-from solera.nn.call import call
+from solera.nn.call import naming_inputs
 from solera.perturbations import Perturbation
 from solera.tasks import Task, task_of, task_of_family
 from solera.teachers.base import Teacher, require_vocabulary
 from solera.training.card import Notes, Preprocessing
-from solera.training.fit import first_of
+from solera.training.fit import first_of, outputs_of
 from solera.training.lesson import Lesson, likeness, shortcoming
 from solera.training.loop import REMEDY, Admit, Watch
 from solera.training.patience import FIRST, patiently
@@ -83,7 +83,7 @@ def distill(
     batches, seen = with_views(plain, teacher, views, training.seed)
     first, said, admit = admit_taught(teacher, model, batches, method, training, task)
     if held is not None:
-        admit(first_of(held), True)
+        outputs_of(model, admit(first_of(held), True))
     student = started(method, model, teacher.members, start)
     if start is None:
         method.begin(student, said)
@@ -183,8 +183,9 @@ def admit_taught(
     require_finite_inputs(first)
     teacher.check(first)
     with torch.no_grad():
-        said = teacher(first)
-        outputs = call(model.eval(), first.inputs).shape[-1]
+        with naming_inputs("the teacher", first.inputs):
+            said = teacher(first)
+        outputs = outputs_of(model, first)
     require_family(method, said)
     size = said.mean.shape[-1]
     if said.family == "categorical":
