@@ -185,10 +185,9 @@ def test_inputs_of_another_width_are_refused_before_any_work(wrong, tmp_path):
 
 
 def test_unlabelled_inputs_of_another_width_are_refused():
-    with pytest.raises(ValueError, match=r"rows of shape \(4,\), the unlabelled or auxiliary ones \(3,\): pass the same"):
-        distill(
-            small_ensemble(), MLP(4, 3, (8,)), small_batches(), EnD(), Training(epochs=1), unlabelled=torch.randn(5, 3)
-        )
+    model, other = MLP(4, 3, (8,)), torch.randn(5, 3)
+    with pytest.raises(ValueError, match=r"rows of shape \(4,\), the unlabelled or auxiliary ones \(3,\): pass"):
+        distill(small_ensemble(), model, small_batches(), EnD(), Training(epochs=1), unlabelled=other)
 
 
 def test_distiller_takes_ensembles_and_arrays():
