@@ -83,6 +83,7 @@ class Task(ABC):
     detects: ClassVar[tuple[str, ...]] = ("total", "knowledge")  # the columns by which unfamiliar sets are told
     errors: ClassVar[ErrorKind]
     doubts: ClassVar[tuple[str, ...]] = ()  # columns that `rejected` has beside uncertainties, to reject by
+    one_class: ClassVar[bool] = False  # whether a target is one class, and its loss −ln of that class's probability
     question: ClassVar[str]  # that the figures answer
 
     @classmethod
