@@ -11,7 +11,7 @@ from torch import nn
 from solera.core.checks import require_several_classes
 from solera.core.errors import DivergedError
 from solera.core.progress import tell
-from solera.data import Augment, Batch, Batches, ManyBatches, Sequences, as_batches, require_finite_inputs
+from solera.data import Augment, Batch, Batches, ManyBatches, Sequences, as_batches, require_sound
 from solera.distributions.base import Targets
 from solera.distributions.families import family_named
 from solera.methods.base import Method, require_family
@@ -180,7 +180,7 @@ def admit_taught(
             f"label_weight={training.label_share} mixes in labels, but the batches carry none: pass target"
         )
     its = task or (task_of(first.target) if first.target is not None else None)
-    require_finite_inputs(first)
+    require_sound(first)
     teacher.check(first)
     with torch.no_grad():
         with naming_inputs("the teacher", first.inputs):
@@ -199,7 +199,7 @@ def admit_taught(
 
     def admit(batch: Batch, new: bool) -> Batch:
         if its is None:
-            require_finite_inputs(batch)
+            require_sound(batch)
         else:
             its.check(batch, size)
         if new:
