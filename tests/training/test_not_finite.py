@@ -83,6 +83,20 @@ def test_a_weight_that_is_no_weight_is_refused_by_its_example(value):
         train_ensemble(lambda: MLP(4, 3, (8,)), weighted, 2, short)
 
 
+@pytest.mark.parametrize("method", [ProxyDirichlet(), EnD()])
+def test_a_member_that_says_nan_is_named_with_its_example(method):
+    batches = small_batches()
+    row = batches.all.inputs[39, 0]
+
+    class Broken(MLP):
+        def forward(self, inputs):
+            return super().forward(inputs).masked_fill((inputs[:, :1] == row), torch.nan)
+
+    ensemble = Ensemble([MLP(4, 3, (8,)), Broken(4, 3, (8,))])
+    with pytest.raises(ValueError, match="member 1 says NaN about example 39: look at that input, or leave out"):
+        distill(ensemble, MLP(4, 3, (8,)), batches, method, Training(epochs=1))
+
+
 def test_a_student_that_holds_a_nan_is_neither_saved_nor_exported_nor_asked(tmp_path):
     student, inputs = Student(MLP(4, 3, (8,)), ProxyDirichlet()), torch.randn(20, 4)
     with torch.no_grad():
