@@ -1,13 +1,13 @@
 """The size of a student's uncertainty, fitted after training on held-out data: to its ensemble, or to labels."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 from solera.calibration.smoothing import fit_smoothing
-from solera.data import Batch
+from solera.data import as_batches
 from solera.methods.base import Method
-from solera.teachers.base import Teacher
+from solera.teachers.base import Teacher, require_vocabulary
 from solera.training.size import KEPT, HeldOut, ask, kept, sizes
 from solera.training.student import Student
 
@@ -37,12 +37,14 @@ def _fitted_to_labels(method: Method, heard: HeldOut) -> Method:
 def calibrate(
     student: Student,
     teacher: Teacher,
-    held_out: Iterable[Batch],
+    held_out: Any,
     *,
     to: Literal["ensemble", "labels"] = "ensemble",
     show: bool = True,
 ) -> Student:
     """The same network, its uncertainty given the right size on held-out data; prints what is kept before and after.
+
+    `held_out` are inputs (arrays, a data frame), batches, a `DataLoader` or a data set; `Batches(x, y)` brings labels.
 
     To the ensemble (no labels needed): total, data and knowledge get the ensemble's size, on familiar inputs and on
     auxiliary ones alike (those of `Batches(auxiliary=...)`; of data that do not say it, what has no label). To the
@@ -51,7 +53,9 @@ def calibrate(
     """
     if to not in ("ensemble", "labels"):
         raise ValueError(f"to must be 'ensemble' or 'labels', got {to!r}")
-    heard = ask(student.model, teacher, held_out)
+    batches = held_out if isinstance(held_out, Iterator) else as_batches(held_out, names=student.labels)
+    require_vocabulary(teacher, batches)
+    heard = ask(student.model, teacher, batches)
     method = heard.fitted(student.method) if to == "ensemble" else _fitted_to_labels(student.method, heard)
     if show:
         print(f"of the ensemble's uncertainty, before:\n{kept(student.method, heard)}")

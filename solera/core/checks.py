@@ -41,6 +41,17 @@ def require_finite(name: str, values: Tensor, index: Int[Tensor, " B"] | None = 
     raise ValueError(f"{name} hold {value} {where}: drop or impute such rows before you pass them")
 
 
+def require_example_weights(weight: Tensor, index: Int[Tensor, " B"]) -> None:
+    """For how much examples or tokens count: finite numbers from 0 on."""
+    if not weight.numel() or (weight.min() >= 0 and weight.max() < math.inf):
+        return  # the least of numbers with a NaN among them is NaN
+    place, where = _place(~((weight >= 0) & (weight < math.inf)), index)
+    raise ValueError(
+        f"weight must be finite and not negative, got {weight[place].item()} {where}: give an example that must not "
+        "count the weight 0"
+    )
+
+
 def first_not_finite(weights: Mapping[str, Tensor]) -> str | None:
     """The name of the first weight that holds a NaN or an infinity; None if all are finite."""
     for name, tensor in weights.items():

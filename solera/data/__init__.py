@@ -4,7 +4,16 @@ from solera.data.arrays import as_array, as_inputs
 from solera.data.as_batches import as_batches, fingerprint_of, one_epoch, shuffling
 from solera.data.audio import Recordings, read_audio, resample
 from solera.data.augment import View, default_views
-from solera.data.batch import UNLABELLED, Batch, ManyBatches, Shuffling, map_tensors, require_finite_inputs, tensors_in
+from solera.data.batch import (
+    UNLABELLED,
+    Batch,
+    ManyBatches,
+    Shuffling,
+    map_tensors,
+    require_finite_inputs,
+    require_sound,
+    tensors_in,
+)
 from solera.data.chunks import chunked
 from solera.data.conll import Sentence, load_conll, save_conll
 from solera.data.loaders import Loader, Read, read_pair
@@ -53,6 +62,7 @@ __all__ = [
     "read_audio",
     "read_pair",
     "require_finite_inputs",
+    "require_sound",
     "resample",
     "save_conll",
     "shuffling",

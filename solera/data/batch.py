@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from solera.core.checks import require_finite
+from solera.core.checks import require_example_weights, require_finite
 
 UNLABELLED = -100  # the class of an example that has none (auxiliary inputs): the teacher speaks for it, no label does
 
@@ -99,6 +99,13 @@ def require_finite_inputs(batch: Batch) -> None:
     """Names the first example whose inputs hold a NaN or an infinity."""
     for tensor in tensors_in(batch.inputs):
         require_finite("inputs", tensor, batch.index)
+
+
+def require_sound(batch: Batch) -> None:
+    """Names the first example whose inputs are not finite, or whose weight is negative or not finite."""
+    require_finite_inputs(batch)
+    if batch.weight is not None:
+        require_example_weights(batch.weight, batch.index)
 
 
 @runtime_checkable

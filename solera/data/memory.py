@@ -33,6 +33,12 @@ def _joined(first: Any, second: Any) -> Any:
     """Two nests of tensors of one structure, one after the other."""
     if len(tensors_in(first)) != len(tensors_in(second)):
         raise ValueError("auxiliary inputs must be of the kind of the inputs: the same tensors, under the same names")
+    for own, other in zip(tensors_in(first), tensors_in(second), strict=True):
+        if own.shape[1:] != other.shape[1:]:
+            raise ValueError(
+                f"the inputs have rows of shape {tuple(own.shape[1:])}, the unlabelled or auxiliary ones "
+                f"{tuple(other.shape[1:])}: pass the same columns, in the same order"
+            )
     more = iter(tensors_in(second))
     return map_tensors(lambda tensor: torch.cat([tensor, next(more)]), first)
 

@@ -1,7 +1,8 @@
 """How a network is asked: a tensor as it is, a dict by keywords where the network takes them."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -50,6 +51,21 @@ def _single(network: nn.Module, inputs: Any) -> Any:
         return inputs
     own = next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float64)
     return map_tensors(lambda t: t.to(own) if t.dtype == torch.float64 else t, inputs)
+
+
+@contextmanager
+def naming_inputs(who: str, inputs: Any) -> Iterator[None]:
+    """For the first call: torch's error about a size or a type becomes one that says what `who` was given."""
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error) is not RuntimeError or "allocate" in str(error):  # too little memory: the inputs may be right
+            raise
+        given = " and ".join(f"{str(t.dtype)[6:]} inputs of shape {tuple(t.shape[1:])}" for t in tensors_in(inputs))
+        raise ValueError(
+            f"{who} does not take {given} ({str(error).strip()}): build it for that many inputs, or pass inputs of the "
+            "shape and type that it takes"
+        ) from error
 
 
 def call(network: nn.Module, inputs: Any, wrapped: nn.Module | None = None) -> Any:

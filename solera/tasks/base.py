@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from solera.data import Batch, read_pair, require_finite_inputs
+from solera.data import Batch, read_pair, require_sound
 from solera.distributions.base import Prediction, SecondOrder
 from solera.distributions.families import Family, family_named
 
@@ -83,6 +83,7 @@ class Task(ABC):
     detects: ClassVar[tuple[str, ...]] = ("total", "knowledge")  # the columns by which unfamiliar sets are told
     errors: ClassVar[ErrorKind]
     doubts: ClassVar[tuple[str, ...]] = ()  # columns that `rejected` has beside uncertainties, to reject by
+    one_class: ClassVar[bool] = False  # whether a target is one class, and its loss −ln of that class's probability
     question: ClassVar[str]  # that the figures answer
 
     @classmethod
@@ -99,8 +100,9 @@ class Task(ABC):
         return data
 
     def check(self, batch: Batch, size: int) -> None:
-        """Refuses inputs that are not finite, and targets that cannot be right for so many classes or dimensions."""
-        require_finite_inputs(batch)
+        """Refuses inputs that are not finite, weights that are none, and targets that cannot be right for so many
+        classes or dimensions."""
+        require_sound(batch)
         if batch.target is not None:
             self.check_target(batch, size)
 

@@ -70,6 +70,7 @@ class Classification(Task):
     shifted: ClassVar[tuple[str, ...]] = ("accuracy", "NLL", "ECE")
     beside: ClassVar[tuple[str, ...]] = ("agrees", "kl")
     errors: ClassVar[ErrorKind] = ErrorKind("error", percent=True, wanted=(0.01, 0.02, 0.05, 0.10))
+    one_class: ClassVar[bool] = True
     question: ClassVar[str] = "Is it right as often as it says?"
 
     def check_target(self, batch: Batch, size: int) -> None:

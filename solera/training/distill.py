@@ -11,16 +11,16 @@ from torch import nn
 from solera.core.checks import require_several_classes
 from solera.core.errors import DivergedError
 from solera.core.progress import tell
-from solera.data import Augment, Batch, Batches, ManyBatches, Sequences, as_batches, require_finite_inputs
+from solera.data import Augment, Batch, Batches, ManyBatches, Sequences, as_batches, require_sound
 from solera.distributions.base import Targets
 from solera.distributions.families import family_named
 from solera.methods.base import Method, require_family
-from solera.nn.call import call
+from solera.nn.call import naming_inputs
 from solera.perturbations import Perturbation
 from solera.tasks import Task, task_of, task_of_family
 from solera.teachers.base import Teacher, require_vocabulary
 from solera.training.card import Notes, Preprocessing
-from solera.training.fit import first_of
+from solera.training.fit import first_of, outputs_of
 from solera.training.lesson import Lesson, likeness, shortcoming
 from solera.training.loop import REMEDY, Admit, Watch
 from solera.training.patience import FIRST, patiently
@@ -83,7 +83,7 @@ def distill(
     batches, seen = with_views(plain, teacher, views, training.seed)
     first, said, admit = admit_taught(teacher, model, batches, method, training, task)
     if held is not None:
-        admit(first_of(held), True)
+        outputs_of(model, admit(first_of(held), True))
     student = started(method, model, teacher.members, start)
     if start is None:
         method.begin(student, said)
@@ -180,11 +180,12 @@ def admit_taught(
             f"label_weight={training.label_share} mixes in labels, but the batches carry none: pass target"
         )
     its = task or (task_of(first.target) if first.target is not None else None)
-    require_finite_inputs(first)
+    require_sound(first)
     teacher.check(first)
     with torch.no_grad():
-        said = teacher(first)
-        outputs = call(model.eval(), first.inputs).shape[-1]
+        with naming_inputs("the teacher", first.inputs):
+            said = teacher(first)
+        outputs = outputs_of(model, first)
     require_family(method, said)
     if its is not None and its.family != said.family:
         raise ValueError(
@@ -203,7 +204,7 @@ def admit_taught(
 
     def admit(batch: Batch, new: bool) -> Batch:
         if its is None:
-            require_finite_inputs(batch)
+            require_sound(batch)
         else:
             its.check(batch, size)
         if new:

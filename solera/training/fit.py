@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from solera.core.checks import require_several_classes
 from solera.data import Batch, ManyBatches, as_batches
 from solera.distributions.families import family_named
-from solera.nn.call import call
+from solera.nn.call import call, naming_inputs
 from solera.tasks import Task, task_of
 from solera.training.loop import Admit, Objective, train
 from solera.training.settings import Training
@@ -25,6 +25,14 @@ def first_of(batches: ManyBatches) -> Batch:
     if first is None:
         raise ValueError("there are no batches: the data are empty")
     return first
+
+
+@torch.no_grad()
+def outputs_of(network: nn.Module, batch: Batch) -> int:
+    """How many outputs the network gives, by its answer about one example; inputs that it does not take are refused."""
+    inputs = batch.take(slice(0, 1)).inputs
+    with naming_inputs(f"the network ({type(network).__name__})", inputs):
+        return call(network.eval(), inputs).shape[-1]
 
 
 def labelled(task: Task, batch: Batch) -> Batch:
@@ -60,8 +68,7 @@ def admit_labelled(task: Task, make: Callable[[], nn.Module], batches: ManyBatch
     first = first_of(batches)
     if first.target is None:
         raise ValueError(NO_TARGETS)
-    with torch.no_grad():
-        outputs = call(make().eval(), first.take(slice(0, 1)).inputs).shape[-1]
+    outputs = outputs_of(make(), first)
     wanted = task.outputs(first.target, outputs)
     if outputs != wanted:
         raise ValueError(
@@ -99,12 +106,15 @@ def fit(
     batches = as_batches(data, read=read)
     task = task_for(task, first_of(batches))
     held = None if validation is None else as_batches(validation, read=read)
+    admit = admit_labelled(task, lambda: model, batches)
+    if held is not None:
+        outputs_of(model, first_of(held))
     return train(
         model,
         batches,
         label_loss(task, model, training),
         training,
-        admit=admit_labelled(task, lambda: model, batches),
+        admit=admit,
         validation=held,
         folder=folder,
         identity=repr(task),

@@ -7,7 +7,7 @@ from solera.data import Batch, tensors_in
 from solera.methods.base import Method
 from solera.methods.fused_head import fused_head
 from solera.nn.last_layer import Unfinished, last_linear
-from solera.tasks import Classification, Task
+from solera.tasks import Task
 from solera.teachers.base import Teacher
 from solera.training.engine import precision_named
 from solera.training.settings import Training
@@ -25,7 +25,7 @@ def _labels_differ(student: nn.Module, method: Method, task: Task, training: Tra
     """Why the labels' part of the loss is not −ln softmax(z)_y; nothing: it is."""
     if not training.label_share:
         return ""
-    if not isinstance(task, Classification) or not method.softmax:
+    if not task.one_class or not method.softmax:
         return f"the labels' part of the loss of {type(method).__name__} is not the softmax's"
     own = [name for name in ("label_loss", "helper_loss") if hasattr(student, name)]
     return f"{type(student).__name__} has a likelihood of labels of its own ({own[0]})" if own else ""

@@ -13,7 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from solera.core.errors import DivergedError
 from solera.data import Batch, ManyBatches
+from solera.distributions.mixture import Mixture
 from solera.methods.base import Method
 from solera.nn.call import call
 from solera.nn.last_layer import Unfinished, call_unfinished
@@ -26,6 +28,23 @@ from solera.training.loop import Admit, Objective, Watch, train
 from solera.training.settings import Training
 
 LOOKED_AT = 32  # batches of the transfer set by which likeness is told
+
+
+@torch.no_grad()
+def require_numbers(teacher: Teacher, batch: Batch) -> None:
+    """Asked when a loss is wrong: names the member that says NaN, and the example."""
+    said = teacher(batch)
+    if not isinstance(said, Mixture):
+        return
+    wrong = said.members.mean.isnan().any(-1)
+    if said.weights is not None:
+        wrong = wrong & (said.weights > 0)  # others are not heard
+    if bool(wrong.any()):
+        example, *_, member = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"member {member} says NaN about example {int(batch.index[example])}: look at that input, or leave out "
+            "that member"
+        )
 
 
 @dataclass(frozen=True)
@@ -58,7 +77,17 @@ class Lesson:
             mixed = (1 - share) * loss + share * self._label_loss(output, batch, training.label_smoothing)
             return torch.where(self.task.labelled(batch, loss.ndim), mixed, loss)
 
-        return loss_of
+        def checked(output: Any, batch: Batch, progress: float) -> Tensor:
+            try:
+                loss = loss_of(output, batch, progress)
+            except (ValueError, DivergedError):
+                require_numbers(self.teacher, batch)
+                raise
+            if not bool(loss.isfinite().all()):
+                require_numbers(self.teacher, batch)
+            return loss
+
+        return checked
 
     def _label_loss(self, output: Any, batch: Batch, smoothing: float = 0.0) -> Tensor:
         return self.task.label_loss(self.student, self.method.predict_in_training(output), batch, smoothing)

@@ -4,9 +4,11 @@ import dataclasses
 import json
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from solera import Batch, Batches, Distiller, EnD, EnD2, Ensemble, Hydra, ProxyDirichlet, Student, Training, distill
 from solera.calibration import calibrate, kept
@@ -70,6 +72,20 @@ def test_a_student_gets_the_size_of_its_ensemble_on_familiar_and_auxiliary_input
     assert fit["data kept, familiar, before the fit"] == pytest.approx(before["familiar"]["data"] / 100)
     x = logits_of(50, seed=3)
     assert torch.equal(calibrated.predict(x).mean, student.predict(x).mean)
+
+
+def test_held_out_data_come_as_people_hold_them():
+    x = logits_of(96)
+    y = torch.distributions.Categorical(logits=x).sample()
+    student, teacher = Student(nn.Identity(), ProxyDirichlet(), ["a", "b", "c", "d"]), Drawn(0.75, -0.7)
+    wanted = calibrate(student, teacher, Batches(x, batch_size=128), show=False).method
+    for given in (x, x.numpy(), pandas.DataFrame(x.numpy()), iter(Batches(x))):
+        assert calibrate(student, teacher, given, show=False).method == wanted
+    data = TensorDataset(x, y)
+    named = Batches(x, np.array(["b", "c", "d", "a"])[(y - 1) % 4], names=["d", "c", "b", "a"])
+    wanted = calibrate(student, teacher, Batches(x, y), to="labels", show=False).method
+    for given in (data, DataLoader(data, batch_size=128), named):
+        assert calibrate(student, teacher, given, to="labels", show=False).method == wanted
 
 
 def test_the_card_of_a_calibrated_student_says_what_it_keeps_now(tmp_path):

@@ -40,6 +40,12 @@ def test_only_small_plain_networks_are_stacked():
     assert not stackable(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8)))
 
 
+@pytest.mark.parametrize("stacked", [None, False])
+def test_inputs_of_another_width_are_refused_before_training(stacked):
+    with pytest.raises(ValueError, match=r"the network \(MLP\) does not take float32 inputs of shape \(4,\) \(mat1"):
+        train_ensemble(lambda: MLP(5, 3, (8,)), small_batches(), 2, Training(epochs=1), stacked=stacked)
+
+
 def test_bad_labels_are_refused_before_training():
     batches = small_batches(classes=5)
     with pytest.raises(ValueError, match="labels must lie between 0 and 2"):

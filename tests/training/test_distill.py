@@ -173,6 +173,23 @@ def spoil(inputs=None, label=None):
     return batches
 
 
+@pytest.mark.parametrize("wrong", ["student", "teacher", "validation"])
+def test_inputs_of_another_width_are_refused_before_any_work(wrong, tmp_path):
+    ensemble = small_ensemble(inputs=3 if wrong == "teacher" else 4)
+    model, held = MLP(5 if wrong == "student" else 4, 3, (8,)), small_batches(inputs=3 if wrong == "validation" else 4)
+    who = r"the teacher" if wrong == "teacher" else r"the network \(MLP\)"
+    shape = r"\(3,\)" if wrong == "validation" else r"\(4,\)"
+    with pytest.raises(ValueError, match=who + r" does not take float32 inputs of shape " + shape + ".* build it for"):
+        distill(ensemble, model, small_batches(), EnD(), Training(epochs=1), validation=held, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_unlabelled_inputs_of_another_width_are_refused():
+    model, other = MLP(4, 3, (8,)), torch.randn(5, 3)
+    with pytest.raises(ValueError, match=r"rows of shape \(4,\), the unlabelled or auxiliary ones \(3,\): pass"):
+        distill(small_ensemble(), model, small_batches(), EnD(), Training(epochs=1), unlabelled=other)
+
+
 def test_distiller_takes_ensembles_and_arrays():
     ensemble, inputs = small_ensemble(), np.random.default_rng(0).normal(size=(120, 4))
     probabilities = ensemble.predict(torch.tensor(inputs).float()).members.mean.numpy()

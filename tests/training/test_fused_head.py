@@ -10,6 +10,7 @@ from solera.distributions import Categorical, Mixture
 from solera.methods import EnD2, fused_head
 from solera.nn import MLP, Translator
 from solera.nn.last_layer import call_unfinished, last_linear
+from solera.tasks import Classification
 from solera.training import head as module
 from tests.helpers import small_batches, small_ensemble
 
@@ -45,7 +46,7 @@ def test_the_student_is_the_same_to_rounding(method, labels, monkeypatch):
 def test_auto_takes_it_where_logits_are_many_and_only_there(monkeypatch):
     def chosen(method=None, network_=None, **settings):
         (batch,) = Batches(torch.randn(6, 4), torch.arange(6) % 3, batch_size=6)
-        task, teacher = module.Classification(), small_ensemble()
+        task, teacher = Classification(), small_ensemble()
         return module.head_to_fuse(
             network_ or network(), method or EnD(), task, teacher, batch, Training(epochs=1, **settings)
         )
@@ -70,6 +71,15 @@ def test_auto_takes_it_where_logits_are_many_and_only_there(monkeypatch):
 def test_what_is_asked_for_and_impossible_is_refused():
     with pytest.raises(ValueError, match="fused_head=True, but EnD2 has no kernel: pass fused_head='auto' or False"):
         distill(small_ensemble(), network(), small_batches(), EnD2(), Training(epochs=1, fused_head=True))
+
+
+def test_a_task_whose_labels_are_not_one_class_says_so():
+    class Ranked(Classification):
+        one_class = False
+
+    training = Training(epochs=1, fused_head=True, label_weight=0.5)
+    with pytest.raises(ValueError, match="the labels' part of the loss of EnD is not the softmax's"):
+        distill(small_ensemble(), network(), small_batches(), EnD(), training, task=Ranked())
 
 
 def test_a_tied_embedding_gets_both_gradients():

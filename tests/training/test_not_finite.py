@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from solera import Batches, EnD, Ensemble, ProxyDirichlet, Student, Training, distill
+from solera import Batches, EnD, Ensemble, ProxyDirichlet, Student, Training, distill, train_ensemble
 from solera.core.errors import DivergedError
 from solera.nn import MLP
 from solera.serving import export
@@ -66,6 +66,35 @@ def test_inputs_that_overflow_the_teacher_are_refused():
     huge = Batches(batches.all.inputs * 3e38)
     with pytest.raises((DivergedError, ValueError), match=r"examples?"):
         distill(small_ensemble(), MLP(4, 3, (8,)), huge, ProxyDirichlet(), Training(epochs=1))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_a_weight_that_is_no_weight_is_refused_by_its_example(value):
+    whole, weight = small_batches().all, torch.ones(50)
+    weight[39] = value
+    words, short = f"weight must be finite and not negative, got {value} in example 39", Training(epochs=1)
+    weighted, unlabelled = Batches(whole.inputs, whole.target, weight=weight), Batches(whole.inputs, weight=weight)
+    for data in (weighted, unlabelled):
+        with pytest.raises(ValueError, match=words):
+            distill(small_ensemble(), MLP(4, 3, (8,)), data, ProxyDirichlet(), short)
+    with pytest.raises(ValueError, match=words):
+        fit(MLP(4, 3, (8,)), weighted, short)
+    with pytest.raises(ValueError, match=words):
+        train_ensemble(lambda: MLP(4, 3, (8,)), weighted, 2, short)
+
+
+@pytest.mark.parametrize("method", [ProxyDirichlet(), EnD()])
+def test_a_member_that_says_nan_is_named_with_its_example(method):
+    batches = small_batches()
+    row = batches.all.inputs[39, 0]
+
+    class Broken(MLP):
+        def forward(self, inputs):
+            return super().forward(inputs).masked_fill((inputs[:, :1] == row), torch.nan)
+
+    ensemble = Ensemble([MLP(4, 3, (8,)), Broken(4, 3, (8,))])
+    with pytest.raises(ValueError, match="member 1 says NaN about example 39: look at that input, or leave out"):
+        distill(ensemble, MLP(4, 3, (8,)), batches, method, Training(epochs=1))
 
 
 def test_a_student_that_holds_a_nan_is_neither_saved_nor_exported_nor_asked(tmp_path):
