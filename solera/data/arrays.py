@@ -29,7 +29,17 @@ def as_array(values: Any) -> np.ndarray:
         return values
     if isinstance(values, Tensor):
         return values.detach().cpu().numpy()
-    return _frame(values) if hasattr(values, "columns") and hasattr(values, "dtypes") else np.asarray(values)
+    if hasattr(values, "columns") and hasattr(values, "dtypes"):
+        return _frame(values)
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(
+            "the list holds rows of several lengths or shapes and is no array: pass those of one length at a time, "
+            "or use solera.data.Sequences, which pads them"
+        ) from error
 
 
 def as_tensor(values: Any) -> Tensor:

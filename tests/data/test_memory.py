@@ -7,7 +7,7 @@ import pandas
 import pytest
 import torch
 
-from solera import Batches, Training, fit
+from solera import Batches, EnD, Student, Training, fit
 from solera.core.errors import DamagedFileError
 from solera.data import UNLABELLED, class_numbers
 from solera.nn import MLP
@@ -31,6 +31,11 @@ def test_numpy_frames_and_tensors_are_the_same():
 def test_a_column_that_holds_no_numbers_is_named():
     with pytest.raises(ValueError, match="column 'city' holds"):
         Batches(pandas.DataFrame({"age": [1.0, 2.0], "city": ["a", "b"]}))
+
+
+def test_rows_of_several_lengths_are_no_array():
+    with pytest.raises(ValueError, match=r"rows of several lengths or shapes .*Sequences"):
+        Student(MLP(4, 3, (8,)), EnD()).predict([np.zeros(4), np.zeros(3)])
 
 
 def test_labels_by_name():
