@@ -61,7 +61,7 @@ def test_bad_sentences_are_named(words):
 
 def test_files_without_what_is_needed_are_refused(tmp_path):
     np.savez(tmp_path / "none.npz", words=np.frombuffer(b"a", np.uint8))
-    with pytest.raises(ValueError, match="no array 'vectors'"):
+    with pytest.raises(ValueError, match="not 'vectors': it needs"):
         WordFeatures(vectors=tmp_path / "none.npz")
     np.savez(tmp_path / "short.npz", words=np.frombuffer(b"a\nb", np.uint8), vectors=np.zeros((1, 2)))
     with pytest.raises(ValueError, match="2 words and 1 rows"):
