@@ -61,6 +61,7 @@ def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):
     import solera.recipes.truncation as module
 
     tiny = {"sets": ("CIFAR-100",), "members": 2, "epochs": (1,), "repeats": 2, "images": 256}
+    monkeypatch.setitem(module.KEPT, "CIFAR-100", (5, 100))
     recipe = Truncation(data=str(DATA), **tiny)
     real, calls = module.distill, []
 
