@@ -123,7 +123,7 @@ async def attacker(place, draw, count, statuses):
             writer.write_eof()
             said = await answer(reader)
             writer.close()
-        except ConnectionError:
+        except OSError:  # refused, reset, or closed before it was all sent
             said = None
         status = "none" if said is None else said[0]
         statuses[status] = statuses.get(status, 0) + 1
