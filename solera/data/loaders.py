@@ -143,12 +143,17 @@ class Loader:
     def __len__(self) -> int:
         return self.steps or len(self.loader)
 
+    @property
+    def _examples(self) -> int:
+        """Of a data set that has places."""
+        return len(self.loader.dataset)  # type: ignore[arg-type]  (torch does not say that they have a length)
+
     def _order(self, seed: int, epoch: int) -> Any:
         """The places of each batch of an epoch, as a batch sampler gives them."""
         loader, size = self.loader, self.loader.batch_size
         plain = isinstance(loader.sampler, (RandomSampler, SequentialSampler)) and size is not None
         if plain and not getattr(loader.sampler, "replacement", False):
-            count = len(loader.dataset)  # type: ignore[arg-type]
+            count = self._examples
             shuffled = isinstance(loader.sampler, RandomSampler)
             order = (
                 torch.randperm(count, generator=generator(seed, "order", epoch)) if shuffled else torch.arange(count)
@@ -214,7 +219,7 @@ class Loader:
         """The examples that the loader's sampler picks, each once, in rising order; and how many make a batch."""
         loader, size = self.loader, self.loader.batch_size
         if isinstance(loader.sampler, (RandomSampler, SequentialSampler)) and size is not None:
-            count = len(loader.dataset)  # type: ignore[arg-type]
+            count = self._examples
             left_over = count % size if loader.drop_last and isinstance(loader.sampler, SequentialSampler) else 0
             return list(range(count - left_over)), size
         order = self._order(0, 0)
@@ -234,7 +239,7 @@ class Loader:
         if self._stream:
             first = next(iter(self))
         else:
-            count = len(dataset)  # type: ignore[arg-type]
+            count = self._examples
             most = count if isinstance(dataset, TensorDataset) else min(SAMPLED, count)
             places = torch.linspace(0, count - 1, most).long().tolist()
             first = next(self._mapped([places], 0, 0))

@@ -13,9 +13,8 @@ class RefusedError(Exception):
     """A request that gets no answer: the status, the field at fault, and one sentence with the value and the remedy."""
 
     def __init__(self, status: int, field: str, reason: str, headers: Mapping[str, str] | None = None) -> None:
-        field, reason = (
-            text.encode("utf-8", "backslashreplace").decode() for text in (field, reason)
-        )  # no lone halves
+        # half of a character, which JSON may name, cannot be written
+        field, reason = (text.encode("utf-8", "backslashreplace").decode() for text in (field, reason))
         super().__init__(reason)
         self.status, self.field, self.reason, self.headers = status, field, reason, dict(headers or {})
 

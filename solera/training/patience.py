@@ -25,7 +25,7 @@ def rounds(training: Training, steps: int) -> list[int]:
 
 
 def surely_less(new: Float[Tensor, " N"], old: Float[Tensor, " N"]) -> bool:
-    """Whether losses have fallen on average: by more than the standard error of the paired difference, and at all."""
+    """Whether losses have fallen on average, by more than the standard error of the difference and the least gain."""
     gain = old - new
     error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else 0.0
     return float(gain.mean()) > max(error, LEAST_GAIN)

@@ -1,6 +1,7 @@
 """Translating with ensembles, students and models of others; from there to a student that knows what it cannot do."""
 
 import json
+from functools import partial
 from importlib import import_module
 
 import pytest
@@ -288,7 +289,7 @@ def test_what_was_written_is_read_by_others(members, pairs, tmp_path):
 def test_snapshots_and_averaged_checkpoints_of_one_training_translate(pairs, tmp_path):
     """SGDR snapshots as members, and the average of the last epochs' weights (SWA), on tied embeddings."""
     torch.manual_seed(0)
-    make = lambda: Translator(len(pairs.tokenizer), width=24, encoder=1, decoder=1, heads=2)  # noqa: E731
+    make = partial(Translator, len(pairs.tokenizer), width=24, encoder=1, decoder=1, heads=2)
     training = Training(epochs=6, lr=6e-3, clip=1.0)
     snapshots = train_snapshots(make, pairs, 2, training, task=Seq2Seq(), folder=tmp_path / "snapshots")
     one = train_averaged(make, pairs, 2, training, task=Seq2Seq(), folder=tmp_path / "averaged")
