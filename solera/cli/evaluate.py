@@ -142,7 +142,7 @@ def describe(result: "Evaluation", out: Path, absent: Sequence[str]) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from solera.evaluation.content import verdicts
+    from solera.evaluation.report_data import verdicts
 
     console = Console()
     console.print(Markdown(result.markdown())) if console.is_terminal else print(result.markdown())

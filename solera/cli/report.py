@@ -20,7 +20,7 @@ def report(
     from solera.evaluation import Evaluation
     from solera.evaluation import compare as join
     from solera.evaluation import report as write
-    from solera.evaluation.content import TITLE, verdicts
+    from solera.evaluation.report_data import TITLE, verdicts
 
     if len(folders) > 1 and not compare:
         raise ValueError(f"there are {len(folders)} folders: add --compare to put them on one page")

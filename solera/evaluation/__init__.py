@@ -2,9 +2,9 @@
 
 from solera.evaluation.compare import compare
 from solera.evaluation.evaluate import evaluate
+from solera.evaluation.evaluation import Evaluation
 from solera.evaluation.intervals import Interval
 from solera.evaluation.report import report
-from solera.evaluation.result import Evaluation
 from solera.evaluation.thresholds import (
     Threshold,
     threshold_for_error,

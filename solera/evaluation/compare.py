@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from solera.evaluation.evaluation import Evaluation, assembled
 from solera.evaluation.measure import Sets
-from solera.evaluation.result import Evaluation, assembled
 from solera.tasks import Columns, Task
 
 

@@ -8,10 +8,10 @@ from solera.core.versions import versions
 from solera.data import ManyBatches, as_batches, class_numbers, tensors_in
 from solera.data.names import are_names
 from solera.data.sequences import is_ragged
+from solera.evaluation.evaluation import Evaluation, assembled
 from solera.evaluation.examples import examples
 from solera.evaluation.latency import costs
 from solera.evaluation.recalibrated import calibrated_name, with_calibrated
-from solera.evaluation.result import Evaluation, assembled
 from solera.evaluation.stream import by_set, stream
 from solera.tasks import Task, task_of
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from solera.evaluation.glossary import score_named
 from solera.evaluation.intervals import Interval, interval, interval_of_inflated
 from solera.evaluation.shares import exact, least_width, paired
-from solera.evaluation.words import score_named
 from solera.tasks import Task
 
 if TYPE_CHECKING:
-    from solera.evaluation.result import Evaluation
+    from solera.evaluation.evaluation import Evaluation
 
 
 def share_column(task: Task, metric: str) -> tuple[str, str] | None:

@@ -8,10 +8,10 @@ import torch
 
 from solera.data import Batch, ManyBatches, map_tensors, tensors_in
 from solera.distributions.base import Prediction
+from solera.evaluation.json_values import plain
 from solera.evaluation.measure import MEASURES, Sets
-from solera.evaluation.plain import plain
-from solera.evaluation.shown import Range, shown, value_range
 from solera.evaluation.stream import Elements, rows_of, source_of
+from solera.evaluation.thumbnails import Range, shown, value_range
 from solera.tasks import Task
 
 MOST, TYPICAL = 36, 2

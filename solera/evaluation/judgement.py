@@ -8,11 +8,11 @@ from typing import Literal
 
 import numpy as np
 
+from solera.evaluation.evaluation import Evaluation
 from solera.evaluation.evidence import independent, share_column
+from solera.evaluation.glossary import score_named
 from solera.evaluation.intervals import Interval
 from solera.evaluation.recalibrated import calibrated_name
-from solera.evaluation.result import Evaluation
-from solera.evaluation.words import score_named
 from solera.tasks import Margin, Score
 
 State = Literal["kept", "lost", "unclear", "none"]

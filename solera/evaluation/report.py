@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from solera.core.disk import read_json, remove_leftovers, write_bytes
-from solera.evaluation.content import TITLE, content
-from solera.evaluation.page import page
-from solera.evaluation.result import Evaluation
+from solera.evaluation.evaluation import Evaluation
+from solera.evaluation.report_data import TITLE, content
+from solera.evaluation.report_html import page
 from solera.evaluation.thresholds import threshold_table
 
 REJECTED = (0.05, 0.10, 0.20)

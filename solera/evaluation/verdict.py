@@ -37,6 +37,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from solera.evaluation.evaluation import Evaluation
+from solera.evaluation.glossary import score_named
 from solera.evaluation.judgement import (
     LEAST,
     Judged,
@@ -49,9 +51,7 @@ from solera.evaluation.judgement import (
 )
 from solera.evaluation.latency import Cost, cost_beside
 from solera.evaluation.recalibrated import calibrated_name
-from solera.evaluation.result import Evaluation
 from solera.evaluation.shares import least_examples
-from solera.evaluation.words import score_named
 
 REFUSED = {
     "lost": " Do not reject by its total uncertainty: that was lost.",

@@ -91,6 +91,6 @@ class Headline(Recipe):
         torch.manual_seed(stream(seed, "student"))
         model = None if problem.network is None else problem.network(problem)
         distiller = Distiller(model, training=replace(PATIENT, seed=seed), folder=place / "training")
-        distiller.fit(ensemble, problem.x, problem.y, unlabelled=problem.unlabelled)
+        distiller.fit(ensemble, problem.x, problem.y, unlabelled=problem.unlabelled, validation=problem.validation)
         distiller.student_.save(place / "student")
         return distiller.student_

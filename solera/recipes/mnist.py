@@ -11,7 +11,7 @@ from solera.core.seeds import stream
 from solera.data import Batches
 from solera.ensembles import train_ensemble
 from solera.evaluation import evaluate
-from solera.evaluation.result import Evaluation, display
+from solera.evaluation.evaluation import Evaluation, display
 from solera.methods import EnD, EnD2, Method, ProxyDirichlet
 from solera.nn import ConvNet
 from solera.recipes.base import Recipe, Workspace

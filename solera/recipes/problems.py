@@ -31,17 +31,27 @@ class Problem:
     teach: Callable[["Problem", int], Ensemble]  # by a seed
     network: Callable[["Problem"], nn.Module] | None = None  # the student's; None: the default for such inputs
     unlabelled: Tensor | None = None
+    validation: tuple[Tensor, Tensor] | None = None  # new to the members: the student's length and size are chosen here
 
     @property
     def classes(self) -> int:
         """Of a classification."""
         return int(self.y.max()) + 1
 
-    def held_out(self, share: float = 0.2) -> "Problem":
+    def held_out(self) -> "Problem":
         """A part of the known examples in the place of the test: to choose settings by."""
-        order = torch.randperm(len(self.x), generator=generator(0, "held out"))
-        kept, held = order[round(share * len(order)) :], order[: round(share * len(order))]
-        return replace(self, x=self.x[kept], y=self.y[kept], test=(self.x[held], self.y[held]))
+        rest, part = self._parted(0.2, "held out")
+        return replace(rest, test=part)
+
+    def validated(self) -> "Problem":
+        """A part of the known examples kept from the members, as people do who have no unlabelled ones."""
+        rest, part = self._parted(0.15, "validation")
+        return replace(rest, validation=part)
+
+    def _parted(self, share: float, purpose: str) -> tuple["Problem", tuple[Tensor, Tensor]]:
+        order = torch.randperm(len(self.x), generator=generator(0, purpose))
+        part, rest = order[: round(share * len(order))], order[round(share * len(order)) :]
+        return replace(self, x=self.x[rest], y=self.y[rest]), (self.x[part], self.y[part])
 
 
 def boosted(problem: Problem, seed: int) -> Ensemble:
@@ -95,13 +105,13 @@ def satellite(data: str) -> Problem:
     """Soils by 36 numbers; the last of six kinds is unfamiliar."""
     x, y, x_test, y_test = tabular.load(data, "satellite")
     known, asked = y < 5, y_test < 5
-    return Problem(x[known], y[known], (x_test[asked], y_test[asked]), {"class 6": x_test[~asked]}, boosted)
+    return Problem(x[known], y[known], (x_test[asked], y_test[asked]), {"class 6": x_test[~asked]}, boosted).validated()
 
 
 def adult(data: str) -> Problem:
     """Incomes above a threshold or not, by 14 facts about a person; nobody is unfamiliar."""
     x, y, x_test, y_test = tabular.load(data, "adult")
-    return Problem(x, y, (x_test, y_test), {}, boosted)
+    return Problem(x, y, (x_test, y_test), {}, boosted).validated()
 
 
 def images(data: str, name: str, labelled: int, unlabelled: int, epochs: int, other: tuple[str, str, str]) -> Problem:
@@ -125,7 +135,7 @@ def regression(data: str, name: str, epochs: int) -> Problem:
     away = size * torch.where(torch.rand(test[0].shape, generator=draw) < 0.5, -1.0, 1.0)
     moved = test[0] + away * x.std(0)
     known = x, y[:, None], (test[0], test[1][:, None])
-    return Problem(*known, {"moved away": moved}, networks(5, epochs, forecaster))
+    return Problem(*known, {"moved away": moved}, networks(5, epochs, forecaster)).validated()
 
 
 PROBLEMS: dict[str, Callable[[str], Problem]] = {

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from solera.evaluation import Evaluation
-from solera.evaluation.result import display
+from solera.evaluation.evaluation import display
 from solera.recipes.base import Workspace
 from solera.recipes.page import judged, origin, pyplot, save_figure, spread, table
 

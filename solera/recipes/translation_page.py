@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from solera.evaluation import Evaluation
-from solera.evaluation.result import display
+from solera.evaluation.evaluation import display
 from solera.metrics.text import signatures
 from solera.recipes.base import Workspace
 from solera.recipes.page import judged, origin, pyplot, save_figure, spread, table

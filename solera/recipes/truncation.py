@@ -15,7 +15,7 @@ from solera.distributions.base import Prediction
 from solera.distributions.summary import TopK
 from solera.ensembles import train_ensemble
 from solera.evaluation import evaluate
-from solera.evaluation.result import display
+from solera.evaluation.evaluation import display
 from solera.methods import EnD, Method, ProxyDirichlet
 from solera.nn import ConvNet
 from solera.recipes.base import Recipe, Workspace

@@ -3,9 +3,9 @@
 from fastapi import Request
 from fastapi.responses import Response
 
-from solera.serving.answers import require_finite
 from solera.serving.budget import Lease
-from solera.serving.reading import JSON
+from solera.serving.decode import JSON
+from solera.serving.encode import require_finite
 from solera.serving.refused import RefusedError, short
 from solera.serving.service import Service, kind_of
 from solera.serving.tagging import as_json, read_texts

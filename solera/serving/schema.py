@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from solera.serving.answers import DEFAULT
-from solera.serving.reading import JSON, NPY, NPZ
+from solera.serving.decode import JSON, NPY, NPZ
+from solera.serving.encode import DEFAULT
 from solera.serving.served import Served
 from solera.training.card import MEANINGS, Input
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from solera.serving.reading import JSON
+from solera.serving.decode import JSON
 from solera.serving.served import Served
 
 Schema = dict[str, Any]

@@ -10,13 +10,13 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 
-from solera.serving.answers import answer_type, bytes_of_answer, encoded
 from solera.serving.batching import Batcher, FullError
 from solera.serving.budget import Budget, Lease
 from solera.serving.counters import Counters
+from solera.serving.decode import Asked, measure_of, read, threshold_in_query
+from solera.serving.encode import answer_type, bytes_of_answer, encoded
 from solera.serving.graph import Arrays
 from solera.serving.limits import Limits
-from solera.serving.reading import Asked, measure_of, read, threshold_in_query
 from solera.serving.refused import RefusedError, short
 from solera.serving.served import Served
 from solera.serving.settings import Settings

@@ -11,11 +11,11 @@ from fastapi.responses import Response
 from solera.serving.app import add_handlers, add_pages
 from solera.serving.budget import Lease
 from solera.serving.counters import Counters
+from solera.serving.decode import JSON, threshold_of
 from solera.serving.front import Front
 from solera.serving.graph import Arrays
 from solera.serving.limits import Limits
 from solera.serving.nested import json_of
-from solera.serving.reading import JSON, threshold_of
 from solera.serving.refused import RefusedError, short
 from solera.serving.schema import Problem
 from solera.serving.service import Line

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from solera.core.seeds import stream
 from solera.data import (
@@ -66,35 +66,50 @@ class Distiller:
         self.views: str | Augment | None = views  # "auto", None or a function
 
     def fit(
-        self, ensemble: Any, inputs: Any, labels: Any = None, auxiliary: Any = None, *, unlabelled: Any = None
+        self,
+        ensemble: Any,
+        inputs: Any,
+        labels: Any = None,
+        auxiliary: Any = None,
+        *,
+        unlabelled: Any = None,
+        validation: Any = None,
     ) -> "Distiller":
         """`ensemble`: a teacher, a list of models, or its members' predictions `(examples, members, classes)`.
 
         Labels are needed where `training.label_weight` mixes them in, and for regressors without a variance (a list of
         them, or their forecasts `(examples, members)`), to estimate the noise from: such examples must be new to the
-        members, otherwise pass `solera.committee(...)`. `unlabelled` are more inputs of the same kind, `auxiliary` ones
-        come from elsewhere: both need a live ensemble, which speaks for them.
+        members, otherwise pass `validation`, or `solera.committee(...)`. `unlabelled` are more inputs of the same kind,
+        `auxiliary` ones come from elsewhere. `validation`, inputs or (inputs, labels), are held out in the place of a
+        part of the examples: best such as no member was trained on, for members differ less on what they have learned,
+        and the size of the student's uncertainty is fitted there. All three need a live ensemble that speaks for them.
         """
         x, extra = floats(inputs), None if auxiliary is None else floats(auxiliary)
+        new, new_labels = validation if isinstance(validation, tuple) else (validation, None)
         target = None if labels is None else as_array(labels)
         bare = target is not None and without_variance(ensemble)
-        teacher = committee(ensemble, x, target) if bare else as_teacher(ensemble, len(tensors_in(x)[0]))
-        for name, given in {"auxiliary": auxiliary, "unlabelled": unlabelled}.items():
+        if bare:
+            teacher = committee(ensemble, *((x, target) if new_labels is None else (floats(new), as_array(new_labels))))
+        else:
+            teacher = as_teacher(ensemble, len(tensors_in(x)[0]))
+        for name, given in {"auxiliary": auxiliary, "unlabelled": unlabelled, "validation": new}.items():
             if given is not None and not teacher.live:
                 raise ValueError(f"remembered predictions know nothing of {name} inputs: pass the live Ensemble")
         with torch.no_grad():
             said = teacher(Batches(x).take(slice(0, 256)))
-        real, y, names = said.family == "gaussian", None, None
-        if target is not None:
-            y, names = class_numbers(target, None if bare else getattr(teacher, "labels", None))
-            y = y if real else whole_classes(y)
+        real = said.family == "gaussian"
+        y, names = numbered(target, None if bare else getattr(teacher, "labels", None), real)
         batches, held = Batches(x, y, batch_size=self.batch_size), None
         if unlabelled is not None:
             batches = batches.with_unlabelled(floats(unlabelled))
         own = batches.examples
         if extra is not None:
             batches = batches.with_unlabelled(extra, elsewhere=True)
-        if self.validation_fraction:
+        if new is not None:
+            rows, y = floats(new), numbered(new_labels, names, real)[0]
+            index = batches.examples + torch.arange(len(tensors_in(rows)[0]))
+            held = Batches(rows, y, batch_size=self.batch_size, index=index)
+        elif self.validation_fraction:
             batches, held = batches.split(self.validation_fraction, self.training.seed)
         for part in (batches, held):
             if part is not None:
@@ -148,6 +163,14 @@ def default_method(said: Targets) -> Method:
     if said.family == "gaussian":
         return NormalWishart()
     return ProxyDirichlet() if bool(said.rmi.isfinite().all()) else ProxyDirichlet(match="mi", mean_weight=1.0)
+
+
+def numbered(labels: Any, names: list[str] | None, real: bool) -> tuple[Tensor | None, list[str] | None]:
+    """Labels as class numbers, or as continuous targets, and the classes' names."""
+    if labels is None:
+        return None, names
+    y, names = class_numbers(as_array(labels), names)
+    return (y if real else whole_classes(y)), names
 
 
 def floats(inputs: Any) -> Any:

@@ -20,7 +20,7 @@ from solera.core.progress import progress as show_progress
 from solera.core.seeds import generator, seed_everything, stream
 from solera.data import Batch, ManyBatches, fingerprint_of, one_epoch
 from solera.nn.call import call
-from solera.teachers.adapters.content import content_fingerprint
+from solera.teachers.adapters.object_fingerprint import object_fingerprint
 from solera.training import checkpoint
 from solera.training.checkpoint import State
 from solera.training.engine import engine
@@ -229,7 +229,7 @@ def _averaged(network: nn.Module, average: Weights) -> Iterator[None]:
 
 def _setting(value: Any) -> Any:
     """A setting as it counts in a run's identity: of a function what it does, not where it stands in memory."""
-    return content_fingerprint(value) if callable(value) else value
+    return object_fingerprint(value) if callable(value) else value
 
 
 def _name(

@@ -27,7 +27,7 @@ from solera.data.augment import MOST_ROWS
 from solera.distributions.base import Targets
 from solera.teachers import DenseCodec, Labels, TransferSet, capture
 from solera.teachers.adapters import Adapter, SequenceClassifier
-from solera.teachers.adapters.content import content_fingerprint
+from solera.teachers.adapters.object_fingerprint import object_fingerprint
 from solera.teachers.base import Teacher
 from solera.teachers.ensemble import Ensemble
 
@@ -84,7 +84,7 @@ def with_views(
 
 def fingerprint_of_views(augment: Augment) -> str:
     """Changes when the views do: part of a run's identity."""
-    return content_fingerprint(augment)
+    return object_fingerprint(augment)
 
 
 def expensive(teacher: Teacher) -> bool:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from solera.evaluation.plain import plain
+from solera.evaluation.json_values import plain
 from solera.evaluation.png import data_uri
 
 MODELS = ("ensemble", "EnD", "EnD²", "Hydra")

@@ -13,7 +13,7 @@ from solera import ProxyDirichlet, Student, evaluate
 from solera.data import Sequences
 from solera.evaluation.examples import choose
 from solera.evaluation.png import data_uri, png
-from solera.evaluation.shown import shown, value_range
+from solera.evaluation.thumbnails import shown, value_range
 from tests.evaluation.made_up import class_answers, evaluated, real_answers
 
 

@@ -11,9 +11,9 @@ import pytest
 from solera.core.disk import write_manifest
 from solera.core.errors import DamagedFileError
 from solera.evaluation import Evaluation, report
-from solera.evaluation.page import page
-from solera.evaluation.result import KIND, VERSION
-from solera.evaluation.table import quoted, unquoted
+from solera.evaluation.columns_csv import quoted, unquoted
+from solera.evaluation.evaluation import KIND, VERSION
+from solera.evaluation.report_html import page
 from tests.evaluation.contents import made_up
 from tests.evaluation.made_up import class_answers, evaluated
 

@@ -10,7 +10,7 @@ import torch
 from solera.core.errors import DamagedFileError
 from solera.distributions import Categorical, Mixture
 from solera.evaluation import Evaluation, evaluate
-from solera.evaluation.content import content
+from solera.evaluation.report_data import content
 from tests.evaluation.made_up import class_answers, evaluated, real_answers
 
 

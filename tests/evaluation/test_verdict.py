@@ -14,9 +14,9 @@ import torch
 from solera import Student, report
 from solera.distributions import Categorical, Dirichlet, Gaussian, Mixture
 from solera.evaluation import Evaluation, evaluate, verdict
-from solera.evaluation.content import content, verdicts
 from solera.evaluation.judgement import LEAST
 from solera.evaluation.report import card_numbers
+from solera.evaluation.report_data import content, verdicts
 from solera.methods import EnD
 from solera.metrics import rank_correlation
 from solera.nn import MLP

@@ -17,9 +17,9 @@ from starlette.testclient import TestClient
 from solera import Student
 from solera.methods import EnD, ProxyDirichlet
 from solera.serving import Settings, export
-from solera.serving.answers import answer_type
 from solera.serving.app import make_app
 from solera.serving.counters import Histogram
+from solera.serving.encode import answer_type
 from solera.serving.npy import array_of
 from solera.serving.refused import RefusedError
 from solera.serving.schema import _largest

@@ -12,7 +12,7 @@ from solera import Batches, ProxyDirichlet, Training, capture, distill, evaluate
 from solera.data import Batch
 from solera.distributions.base import Prediction
 from solera.evaluation import Evaluation, verdict
-from solera.evaluation.content import content
+from solera.evaluation.report_data import content
 from solera.nn import MLP
 from solera.serving import export
 from solera.serving.graph import Graph

@@ -22,7 +22,7 @@ from torch import nn
 from solera import Batch, Batches, Distiller, EnD, Ensemble, Training
 from solera.nn import MLP
 from solera.teachers.adapters import Estimator, Function, Predictions, SequenceClassifier, adapt
-from solera.teachers.adapters.content import content_fingerprint
+from solera.teachers.adapters.object_fingerprint import object_fingerprint
 from solera.teachers.adapters.probabilities import SMOOTHING
 from solera.teachers.ensemble import as_teacher
 from solera.testing import check_teacher
@@ -190,9 +190,9 @@ def test_fingerprints_depend_on_what_is_there_not_on_where():
         (itself, copy.deepcopy(itself)),
     ]
     for one, same in pairs:
-        assert content_fingerprint(one) == content_fingerprint(same)
+        assert object_fingerprint(one) == object_fingerprint(same)
     different = [1, 1.0, True, "1", b"1", [1], (1,), {1}, {1: 1}, np.ones(1), np.ones((1, 1)), torch.ones(1), None]
-    assert len({content_fingerprint(value) for value in different}) == len(different)
+    assert len({object_fingerprint(value) for value in different}) == len(different)
 
 
 def test_a_mixed_ensemble_is_distilled():

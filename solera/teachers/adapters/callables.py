@@ -10,7 +10,7 @@ from torch import Tensor
 from solera.data import tensors_in
 from solera.data.names import Names, class_names
 from solera.teachers.adapters.base import Adapter
-from solera.teachers.adapters.content import content_fingerprint
+from solera.teachers.adapters.object_fingerprint import object_fingerprint
 from solera.teachers.adapters.probabilities import log_of_probabilities
 
 
@@ -39,7 +39,7 @@ class Function(Adapter):
     def fingerprint(self) -> str:
         if self.version is not None:
             return f"version {self.version}"
-        return content_fingerprint(self.function)
+        return object_fingerprint(self.function)
 
     def forward(self, inputs: Any) -> Float[Tensor, "*batch K"]:
         answer = torch.as_tensor(self.function(inputs)).to(tensors_in(inputs)[0].device)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from solera.data.names import class_names
 from solera.teachers.adapters.base import Adapter
-from solera.teachers.adapters.content import content_fingerprint
+from solera.teachers.adapters.object_fingerprint import object_fingerprint
 from solera.teachers.adapters.probabilities import log_of_probabilities
 
 
@@ -22,7 +22,7 @@ class _Sklearn(Adapter):
 
     @property
     def fingerprint(self) -> str:
-        return content_fingerprint(self.model)
+        return object_fingerprint(self.model)
 
     def _features(self, inputs: Any) -> Any:
         if not isinstance(inputs, Tensor):

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Num
 from torch import Tensor
 
-from solera.evaluation.plain import significant
+from solera.evaluation.json_values import significant
 from solera.evaluation.png import data_uri
 
 SIDE = 64  # pixels: larger images are shrunk

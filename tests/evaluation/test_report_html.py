@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solera.evaluation.page import column, digits_for, embedded, judged, mark_best, number, page, share, size, times
+from solera.evaluation.report_html import (
+    column,
+    digits_for,
+    embedded,
+    judged,
+    mark_best,
+    number,
+    page,
+    share,
+    size,
+    times,
+)
 from tests.evaluation.contents import MODELS, hostile, least, made_up, threshold
 
 
@@ -145,7 +156,7 @@ def test_a_large_report_stays_small():
 
 @pytest.mark.parametrize("package", ["jinja2", "plotly"])
 def test_missing_packages_are_named_with_the_remedy(monkeypatch, package):
-    from solera.evaluation.page import plotly
+    from solera.evaluation.report_html import plotly
 
     plotly.cache_clear()
     for name in [name for name in sys.modules if name.split(".")[0] == package]:

@@ -8,8 +8,8 @@ import pytest
 
 from solera import report
 from solera.evaluation import compare, verdict
-from solera.evaluation.content import content
-from solera.evaluation.words import help_for
+from solera.evaluation.glossary import help_for
+from solera.evaluation.report_data import content
 from solera.tasks import Classification
 from tests.evaluation.made_up import class_answers, evaluated, real_answers
 

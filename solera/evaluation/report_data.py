@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from solera.evaluation.curves import edges_for, model_curves, scatter
+from solera.evaluation.evaluation import Evaluation
+from solera.evaluation.glossary import explained
+from solera.evaluation.json_values import plain
 from solera.evaluation.measure import MEASURES, Sets
-from solera.evaluation.plain import plain
-from solera.evaluation.result import Evaluation
 from solera.evaluation.thresholds import SHARES, threshold_for_false_alarms, threshold_table, thresholds_for_errors
 from solera.evaluation.verdict import Verdict, verdict
-from solera.evaluation.words import explained
 from solera.tasks import Task
 
 SCHEMA = 2

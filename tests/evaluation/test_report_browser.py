@@ -4,7 +4,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from solera.evaluation.page import page
+from solera.evaluation.report_html import page
 from tests.evaluation.contents import MODELS, hostile, least, made_up, threshold
 
 CONTENTS = {"classification": made_up, "regression": lambda: made_up("regression"), "least": least}

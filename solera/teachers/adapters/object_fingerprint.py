@@ -101,7 +101,7 @@ class _Digest:
         return [self.of(_parts(value, self.home))]
 
 
-def content_fingerprint(value: Any) -> str:
+def object_fingerprint(value: Any) -> str:
     """sha256 of everything in it, shortened; the same object saved and loaded has the same one."""
     try:
         return _Digest(getattr(value, "__module__", None) or "").of(value).hex()[:16]

@@ -13,14 +13,14 @@ import numpy as np
 from solera.core.disk import in_turn, make_folder
 from solera.core.folders import read_version, require_own, write_version
 from solera.core.schema import reading, require_form
-from solera.evaluation import table
+from solera.evaluation import columns_csv
 from solera.evaluation.evidence import difference_of, interval_of
+from solera.evaluation.glossary import unit
 from solera.evaluation.intervals import Draws, Interval, bootstrap
+from solera.evaluation.json_values import plain, told
 from solera.evaluation.latency import Cost
 from solera.evaluation.measure import Sets, fidelity, measure
-from solera.evaluation.plain import plain, told
 from solera.evaluation.stream import Elements
-from solera.evaluation.words import unit
 from solera.tasks import Row, Task, entry_of, task_named
 
 KIND, VERSION = "evaluation", 2
@@ -118,17 +118,21 @@ class Evaluation:
         return self.difference(model, other, metric)
 
     def save(self, folder: str | Path) -> Path:
-        """`columns.csv` (see `solera.evaluation.table`), `resamples.csv`, `metrics.json`, which vouches for both, and
-        nothing else: a report is made of these. An evaluation that is there is replaced at once; files of others are
-        not, that is a ValueError."""
+        """`columns.csv` (`solera.evaluation.columns_csv`), `resamples.csv` and `metrics.json`, which vouches for both.
+
+        A report is made of these. An evaluation that is there is replaced at once; files of others are not, that is a
+        ValueError."""
         folder, manifest = Path(folder), Path(folder) / "metrics.json"
-        files = {"columns.csv": [table.written(self.columns, self.elements)], "resamples.csv": [_written(self.draws)]}
+        files = {
+            "columns.csv": [columns_csv.written(self.columns, self.elements)],
+            "resamples.csv": [_written(self.draws)],
+        }
         kept = {
             "solera": version("solera"),
             "task": entry_of(self.task),
             **{key: getattr(self, key) for key in ("reference", "single", "baseline", "students", "labels", "made")},
             "models": [self.numbers(model) for model in self.rows],
-            "kinds": table.kinds_of(self.columns, self.elements),
+            "kinds": columns_csv.kinds_of(self.columns, self.elements),
             "costs": {model: asdict(cost) for model, cost in self.costs.items()},
             "examples": plain(self.examples),
         }
@@ -145,7 +149,7 @@ class Evaluation:
         kept, files = read_version(manifest, KIND, VERSION)
         require_form(manifest, kept, FORM)
         with reading(manifest, "columns.csv with kinds"):
-            columns, elements = table.read(files["columns.csv"], kept["kinds"])
+            columns, elements = columns_csv.read(files["columns.csv"], kept["kinds"])
         with reading(manifest, "costs"):
             costs = {model: Cost(**cost) for model, cost in kept["costs"].items()}
         with reading(manifest, "task"):
@@ -171,19 +175,19 @@ def _written(draws: Draws) -> bytes:
     names = list(dict.fromkeys(name for drawn in draws.values() for name in drawn))
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["model", "resample", *map(table.quoted, names)])
+    writer.writerow(["model", "resample", *map(columns_csv.quoted, names)])
     for model, drawn in draws.items():
         count = len(next(iter(drawn.values())))
         cells = [drawn[name].tolist() if name in drawn else [""] * count for name in names]
-        writer.writerows(zip([table.quoted(model)] * count, range(count), *cells, strict=True))
+        writer.writerows(zip([columns_csv.quoted(model)] * count, range(count), *cells, strict=True))
     return file.getvalue().encode()
 
 
 def _read(content: bytes | bytearray) -> Draws:
     header, *lines = csv.reader(io.StringIO(content.decode(), newline=""))
-    header, by_model = [table.unquoted(name) for name in header], {}
+    header, by_model = [columns_csv.unquoted(name) for name in header], {}
     for line in lines:
-        by_model.setdefault(table.unquoted(line[0]), []).append(line)
+        by_model.setdefault(columns_csv.unquoted(line[0]), []).append(line)
     return {
         model: {
             name: np.array(cells, dtype=np.float64)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from solera.serving.decode import JSON, NPY, NPZ, Asked
 from solera.serving.graph import Arrays
-from solera.serving.reading import JSON, NPY, NPZ, Asked
 from solera.serving.refused import RefusedError, short
 from solera.serving.served import Served
 
