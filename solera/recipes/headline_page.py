@@ -186,8 +186,9 @@ is unfamiliar. MNIST and Fashion-MNIST: 500 and 1,000 labelled images, 2,000 unl
 the other's models. Kin8nm, power and concrete: the first of the standard splits; test rows with every
 number moved by three to five standard deviations are unfamiliar. Students are told the labels that the members were
 told, and the unlabelled inputs; where there are none of these, 15 % of the known rows are kept from the members as the
-student's validation data. Settings of the members were chosen by the ensemble's NLL on a fifth of the known examples; the
-student's are the defaults of `Distiller`, which were chosen on other data ([Training](../training.md)). Judged on: {recipe.judged_on}.
+student's validation data. Settings of the members were chosen by the ensemble's NLL on a fifth of the known
+examples; the student's are the defaults of `Distiller`, which were chosen on other data ([Training](../training.md)).
+Judged on: {recipe.judged_on}.
 
 {origin(recipe, "headline", work)}
 """
