@@ -116,8 +116,8 @@ def first_member(said: Mixture) -> Mixture:
 class Arrays(Recipe):
     """Distil an array of member predictions into a default student for the inputs' shape: `solera distill`.
 
-    Class probabilities, or forecasts of real targets: a number per example and member, with `variances` beside it or
-    else the noise estimated from the labels.
+    Class probabilities, or forecasts of continuous targets: a number per example and member, with `variances` beside
+    it or else the noise estimated from the labels.
     """
 
     study: ClassVar[bool] = False
@@ -126,7 +126,7 @@ class Arrays(Recipe):
     inputs: str = ""
     labels: str = ""
     variances: str = ""
-    method: str = ""  # none: proxy-dirichlet for classes, normal-wishart for real targets
+    method: str = ""  # none: proxy-dirichlet for classes, normal-wishart for continuous targets
     epochs: int = 0  # none: as many as help
     label_weight: float | None = None  # none: chosen by validation, where the number of epochs is
     held_out: float = 0.2

@@ -156,7 +156,7 @@ def split(whole: Table, held: float, seed: int) -> Table:
 
 
 def taught(estimators: list[Any], saw: Tensor, batches: Batches, x_test: Tensor) -> dict[str, dict[str, float]]:
-    """What out-of-fold honesty changes: the teacher's mean uncertainties on training rows, beside the test rows'."""
+    """The teacher's mean uncertainties on training rows, in sample and out of fold, and on test rows."""
     sides = {
         "training rows, in sample": Ensemble(estimators)(batches.all),
         "training rows, out of fold": Ensemble(estimators, saw=saw)(batches.all),
@@ -300,7 +300,7 @@ INTRO = """# Tabular
 {where}{folds}-fold LightGBM and random forests ({trees} trees), one of each per fold, distilled into one MLP
 {hidden} with dropout {dropout}: AdamW, batches of {batch_size}, {steps:,} steps whatever the size of the set, learning
 rate 0.004, a tenth of the rows held out to pick the epoch. In sample, every member answers for rows it was trained on,
-where it is surer than it has a right to be; out of fold, a row's targets come only from the pair of members that did
+where it is surer than on new rows; out of fold, a row's targets come only from the pair of members that did
 not see it. "Refit" is a single LightGBM on all rows, "one member" the first of the ensemble's.
 
 Networks: mean and standard deviation over {repeats} seeds. Accuracy and PRR in per cent; ρ knowledge: rank correlation

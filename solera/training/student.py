@@ -48,7 +48,7 @@ def outputs_of(prediction: Prediction) -> tuple[str, ...]:
 
 
 def _made_by(model: nn.Module, method: Method) -> tuple[str, str]:
-    """The class that is its maker's own, and how the whole is made anew, as a person writes it."""
+    """The name of the user's own class, and the Python expression that builds the whole network again."""
     if isinstance(model, solera.nn.Heads):
         name, inner = _made_by(model._inner[0], method)
         head = getattr(method, "head", 1)
