@@ -55,7 +55,7 @@ def evaluate_tags(
     from solera.data import Tags, load_conll
     from solera.evaluation import evaluate
     from solera.nn import WordFeatures
-    from solera.recipes.tag_files import batches_of, require_files, write_said
+    from solera.training.tag_files import batches_of, require_files, write_said
     from solera.tasks import Tagging
 
     require_files([*members, labels, *unfamiliar.values()])

@@ -12,24 +12,21 @@ from solera.core.seeds import generator
 from solera.data import Batches, Views
 from solera.recipes import names
 from solera.recipes.data import load_colour, rotated
-from solera.recipes.images import (
+from solera.recipes.images import augmented, flipped, shifted, turned
+from solera.recipes.corruptions import (
     CORRUPTIONS,
     FAMILIES,
     SEVERITIES,
-    augmented,
     brightness,
     contact_sheet,
     contrast,
     corrupted,
     defocus_blur,
-    flipped,
     gaussian_blur,
     gaussian_noise,
     jpeg,
     motion_blur,
     pixelate,
-    shifted,
-    turned,
 )
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
