@@ -14,7 +14,7 @@ from solera.evaluation.stream import Predictor
 from solera.methods import BatchEnsemble
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.latentbe import MEMBERS, Scale, Sets, Setting
-from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
+from solera.recipes.page import origin, pyplot, save_figure, spread, table, told_apart, verdict
 from solera.training import Student
 
 Numbers = dict[str, Any]  # a model's metrics
@@ -45,7 +45,7 @@ def measure(model: Predictor, sets: Sets) -> Numbers:
     edges = np.linspace(0, np.log(said["test"].shape[-1]), 31)
     found["histogram"] = {name: (np.histogram(e, edges)[0] / len(e)).tolist() for name, e in entropies.items()}
     found["AUROC"] = {
-        name: metrics.auroc(np.concatenate([entropies["test"], e]), np.repeat([0, 1], [len(entropies["test"]), len(e)]))
+        name: told_apart(entropies["test"], e)
         for name, e in entropies.items()
         if name != "test"
     }

@@ -25,7 +25,7 @@ from solera.recipes.base import Recipe, Workspace, settings_of
 from solera.recipes.data import require_files
 from solera.recipes.ner_page import page
 from solera.recipes.ner_text import OUTSIDE, WORDS, Text, text_of
-from solera.recipes.page import pyplot
+from solera.recipes.page import pyplot, told_apart
 from solera.tasks import Columns, Tagging
 from solera.teachers import Ensemble, capture
 from solera.training import Student, Training, distill
@@ -220,14 +220,10 @@ def measured(model: Any, sets: dict[str, Sequences], task: Tagging) -> dict[str,
         scores |= {f"{key} on {name}": there[key] for key in ("F1", "entity ECE")}
         for key in ("total", "knowledge"):
             if key in test and test[key].any():  # one member knows of no other: its knowledge is 0
-                scores[f"{name} {key}"] = _auroc(by_example(test[key], facts), by_example(columns[key], elements))
-                scores[f"{name} {key} of tokens"] = _auroc(test[key], columns[key])
+                scores[f"{name} {key}"] = told_apart(by_example(test[key], facts), by_example(columns[key], elements))
+                scores[f"{name} {key} of tokens"] = told_apart(test[key], columns[key])
     figures = {figure.name: [figure.x.tolist(), figure.y.tolist()] for figure in task.figures(test, np.empty(0))}
     return {"scores": scores, "figures": figures, "temperature": getattr(model, "temperature", None)}
-
-
-def _auroc(familiar: np.ndarray, other: np.ndarray) -> float:
-    return metrics.auroc(np.concatenate([familiar, other]), np.repeat([0, 1], [len(familiar), len(other)]))
 
 
 def _teach(recipe: Ner, folder: Path, number: int, kind: str) -> None:
