@@ -1,4 +1,4 @@
-"""A linear-chain conditional random field: the last layer of a tagger whose neighbouring tags know of each other."""
+"""A linear-chain conditional random field: the last layer of a tagger whose neighbouring tags depend on each other."""
 
 from collections.abc import Sequence
 

@@ -25,7 +25,7 @@ class Teacher(Protocol):
 
     @property
     def live(self) -> bool:
-        """Whether it can answer for inputs nobody asked about before."""
+        """Whether it can answer for inputs that it was never asked about."""
         ...
 
     @property
