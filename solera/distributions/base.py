@@ -25,7 +25,7 @@ class Prediction(ABC):
 
     @abstractmethod
     def log_prob(self, y: Shaped[Tensor, "..."]) -> Float[Tensor, "*batch"]:
-        """ln p(y) of a class `[*batch]`, or the density at continuous targets `[*batch, D]` (D = 1: `[*batch]` will do)."""
+        """ln p(y) of a class `[*batch]`, or the density at continuous targets `[*batch, D]` (`[*batch]` if D = 1)."""
 
 
 class SecondOrder(Prediction):

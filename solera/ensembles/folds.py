@@ -103,8 +103,8 @@ def train_folds(
 ) -> Ensemble:
     """Trains `folds · repeats` networks, each on all examples but one fold; each repeat deals the folds out afresh.
 
-    To any one example `repeats` members are new. With one, there is no disagreement about it: to distil knowledge on these
-    very examples, repeat, or bag. Folds are stratified where an example's label is one class. With a folder, a killed
+    To any one example `repeats` members are new. With one, there is no disagreement about it: to distil knowledge on
+    these examples, repeat, or bag. Folds are stratified where an example's label is one class. With a folder, a killed
     run goes on where it was.
     """
     if repeats < 1:

@@ -1,4 +1,4 @@
-"""How good a predicted distribution over continuous targets is: errors, CRPS, coverage, and what its uncertainty is worth.
+"""How good a predicted distribution over continuous targets is: errors, CRPS, coverage, the value of its uncertainty.
 
 Targets and predictions are [*batch] or [*batch, D]; every one of the D cells counts, and `weight` has one entry per
 example or per cell. A mixture of Gaussians has its members on the last axis, behind those of y: [*batch, M].

@@ -44,11 +44,7 @@ def measure(model: Predictor, sets: Sets) -> Numbers:
     entropies = {name: entropy(said[name]) for name in ("test", *(set(sets) - set(labels)))}
     edges = np.linspace(0, np.log(said["test"].shape[-1]), 31)
     found["histogram"] = {name: (np.histogram(e, edges)[0] / len(e)).tolist() for name, e in entropies.items()}
-    found["AUROC"] = {
-        name: told_apart(entropies["test"], e)
-        for name, e in entropies.items()
-        if name != "test"
-    }
+    found["AUROC"] = {name: told_apart(entropies["test"], e) for name, e in entropies.items() if name != "test"}
     start = time.process_time()
     model.predict(sets["test"][0][:1024])
     found["ms/image"] = 1e3 * (time.process_time() - start) / 1024
@@ -128,7 +124,8 @@ def page(recipe: Recipe, setting: Setting, at: Scale, found: Found, work: Worksp
     unfamiliar = sorted(found["KD"][0]["AUROC"])
     told = [[name, *(cell(name, key, 3, "AUROC") for key in unfamiliar)] for name in shown]
     times = [
-        [name, cell(name, "training", 0), cell(name, "ms/image", 3), setting.paper_time.get(name, "–")] for name in shown
+        [name, cell(name, "training", 0), cell(name, "ms/image", 3), setting.paper_time.get(name, "–")]
+        for name in shown
     ]
     kind = f"CIFAR-{setting.classes}"
     images = f"{at.images:,}" if at.images else "all"

@@ -133,7 +133,6 @@ class Spirals(Recipe):
         }
 
 
-
 def knowledge_on_ring(model: Predictor, test: Tensor, away: Tensor) -> dict[str, float]:
     """Mean knowledge on test points and on the ring, their ratio, and how well knowledge tells one from the other."""
     near, far = model.predict(test), model.predict(away)

@@ -19,9 +19,7 @@ def _hub() -> Any:
 
 
 @contextmanager
-def downloaded(
-    repo_id: str, revision: str | None, token: str | bool | None, local_files_only: bool
-) -> Iterator[Path]:
+def downloaded(repo_id: str, revision: str | None, token: str | bool | None, local_files_only: bool) -> Iterator[Path]:
     """A repository's files in a folder that lasts as long as they are read.
 
     The Hub's cache keeps links to files elsewhere, which a student's folder may not have: so they are copied.

@@ -269,9 +269,7 @@ def test_members_that_speak_of_classes_are_refused():
 
 
 def test_a_network_of_the_wrong_width_is_told_the_right_one():
-    with pytest.raises(
-        ValueError, match="4 outputs is for 1 target dimensions, the members have 2: give it 6 outputs"
-    ):
+    with pytest.raises(ValueError, match="4 outputs is for 1 target dimensions, the members have 2: give it 6 outputs"):
         normal_wishart_loss(torch.zeros(3, 4), torch.zeros(3, 5, 2), torch.zeros(3, 5, 2))
 
 

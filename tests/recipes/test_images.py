@@ -11,8 +11,6 @@ from torch.nn import functional
 from solera.core.seeds import generator
 from solera.data import Batches, Views
 from solera.recipes import names
-from solera.recipes.data import load_colour, rotated
-from solera.recipes.images import augmented, flipped, shifted, turned
 from solera.recipes.corruptions import (
     CORRUPTIONS,
     FAMILIES,
@@ -28,6 +26,8 @@ from solera.recipes.corruptions import (
     motion_blur,
     pixelate,
 )
+from solera.recipes.data import load_colour, rotated
+from solera.recipes.images import augmented, flipped, shifted, turned
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not beside the project")

@@ -12,7 +12,15 @@ from solera.data import Batches
 from solera.distributions import Categorical
 from solera.methods import BatchEnsemble, LatentBE
 from solera.nn import WideResNet, branch
-from solera.recipes import find, latentbe, latentbe_cifar10, latentbe_cifar100, latentbe_compare, latentbe_page, subspace
+from solera.recipes import (
+    find,
+    latentbe,
+    latentbe_cifar10,
+    latentbe_cifar100,
+    latentbe_compare,
+    latentbe_page,
+    subspace,
+)
 from solera.recipes.base import Workspace, settings_of
 from solera.recipes.data import load_cifar, require_cifar
 from solera.recipes.latentbe import MEMBERS, Scale, Study

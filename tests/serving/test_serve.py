@@ -162,7 +162,9 @@ def test_metrics_add_up(digits_service, images):
     for measure in ("total", "data", "knowledge"):
         sums = more(f'solera_uncertainty_sum{{measure="{measure}"}}')
         np.testing.assert_allclose(sums, said[measure].sum(), rtol=1e-5)
-        edges = [name for name in after if name.startswith("solera_uncertainty_bucket") and f'measure="{measure}"' in name]
+        edges = [
+            name for name in after if name.startswith("solera_uncertainty_bucket") and f'measure="{measure}"' in name
+        ]
         for name in edges:
             edge = float(name.split('le="')[1].split('"')[0].replace("+Inf", "inf"))
             assert more(name) == (said[measure] <= edge).sum()

@@ -43,7 +43,9 @@ class Hub(BaseHTTPRequestHandler):
             self.server.asked.append(told)
             return self.answer({"url": f"{address}/{told['organization']}/{told['name']}"})
         if "/preupload/" in self.path:
-            files = [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in json.loads(body)["files"]]
+            files = [
+                {"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in json.loads(body)["files"]
+            ]
             return self.answer({"files": files})
         if "/commit/" in self.path:
             for line in body.splitlines():
@@ -76,7 +78,9 @@ class Hub(BaseHTTPRequestHandler):
             ]
             return self.answer(kept)
         siblings = [{"rfilename": path} for path in files]
-        return self.answer({"id": "somebody/student", "sha": COMMIT, "siblings": siblings, "tags": [], "private": False})
+        return self.answer(
+            {"id": "somebody/student", "sha": COMMIT, "siblings": siblings, "tags": [], "private": False}
+        )
 
     do_HEAD = do_GET
 
