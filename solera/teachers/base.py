@@ -143,8 +143,8 @@ def saw_from_folds(folds: Int[Tensor, " N"] | Int[np.ndarray, " N"], members: in
     """The mask of k-fold members: member m was trained on every example but those of fold m.
 
     With one member per fold one member answers for a held-out example, so its knowledge uncertainty is 0 and no
-    student can learn any. Keep several: repeat with other folds, `torch.cat([saw_from_folds(f) for f in repeats], 1)`, train
-    several seeds per fold, `saw_from_folds(folds).repeat_interleave(seeds, 1)`, or use bagging.
+    student can learn any. Keep several: repeat with other folds, `torch.cat([saw_from_folds(f) for f in repeats], 1)`,
+    train several seeds per fold, `saw_from_folds(folds).repeat_interleave(seeds, 1)`, or use bagging.
     """
     folds = torch.as_tensor(folds)
     members = int(folds.max()) + 1 if members is None else members

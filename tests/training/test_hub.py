@@ -82,7 +82,8 @@ class Hub(BaseHTTPRequestHandler):
             {"id": "somebody/student", "sha": COMMIT, "siblings": siblings, "tags": [], "private": False}
         )
 
-    do_HEAD = do_GET
+    def do_HEAD(self):
+        self.do_GET()
 
 
 @pytest.fixture
