@@ -16,7 +16,7 @@ from solera.teachers import Taggers
 from solera.teachers.from_files import load_saw
 from solera.training import Training, distill
 from solera.training.card import require_own_folder
-from solera.training.tag_files import batches_of, read_tag_files
+from solera.training.tag_files import batches_of, read_tag_files, write_said
 
 
 @dataclass(frozen=True)
