@@ -80,7 +80,7 @@ def distill(
         start = distill(
             teacher, model, plain, start, training, task=task, views=views, validation=held, folder=first_place
         )
-    batches, seen = with_views(plain, teacher, views, training.seed)
+    batches, seen = with_views(plain, teacher, views, method, training.seed)
     first, said, admit = admit_taught(teacher, model, batches, method, training, task)
     if held is not None:
         outputs_of(model, admit(first_of(held), True))
