@@ -74,13 +74,13 @@ class Ensemble(nn.Module):
     Torch modules and functions give logits `[*batch, K]`. Members that carry class names have their columns put into
     the order of `labels`, or else of the first member with names; members without names must have that order already.
 
-    Of the Gaussian family, members give means and then log-variances of a real target, `[*batch, 2D]`. With `noise`,
-    the data variance of each of the D dimensions, a member may give its D means alone, as scikit-learn's regressors do
-    (`solera.committee` estimates it).
+    Of the Gaussian family, members give means and then log-variances of continuous targets, `[*batch, 2D]`. With
+    `noise`, the data variance of each of the D dimensions, a member may give its D means alone, as scikit-learn's
+    regressors do (`solera.committee` estimates it).
 
     `saw[i, m]` is true where member m was trained on example i, the example with that index in the batches
     (`saw_from_folds` makes it from folds): there it does not count. Examples past its end, and all inputs of `predict`,
-    are new to every member, so batches of test data must not bear the indices of training examples.
+    are new to every member, so batches of test data must not have the indices of training examples.
     """
 
     live = True
@@ -100,7 +100,7 @@ class Ensemble(nn.Module):
         family_named(family)
         if family == "categorical" and (noise is not None or any(isinstance(m, Regressor) for m in adapted)):
             raise ValueError(
-                "regressors and noise belong to real targets: pass family='gaussian', or let "
+                "regressors and noise belong to continuous targets: pass family='gaussian', or let "
                 "solera.committee(models, inputs, targets) estimate the noise, too"
             )
         self.models = nn.ModuleList(adapted).eval().requires_grad_(False)

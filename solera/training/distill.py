@@ -29,7 +29,7 @@ from solera.training.size import fitted_method
 from solera.training.student import Student
 from solera.training.views import fingerprint_of_views, with_views
 
-HELD_OUT = 0.1  # of the examples, by which a patient training knows when to stop, where nobody gives others
+HELD_OUT = 0.1  # of the examples, by which a patient training knows when to stop, where no others are given
 
 
 def distill(

@@ -1,5 +1,6 @@
 """One network and what its outputs mean: the thing a user takes home."""
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from importlib.metadata import version
@@ -10,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 import solera.methods
-import solera.nn
 from solera.core.checks import require_finite, require_finite_weights
 from solera.core.disk import fingerprint, in_turn, make_folder
 from solera.core.errors import DivergedError
@@ -37,6 +37,8 @@ from solera.training.card import (
     require_own_folder,
 )
 from solera.training.entities import Reading, read
+from solera.training.hub import MESSAGE, downloaded, uploaded
+from solera.training.rebuild import described
 
 if TYPE_CHECKING:
     from solera.training.translated import Translated
@@ -45,28 +47,6 @@ if TYPE_CHECKING:
 def outputs_of(prediction: Prediction) -> tuple[str, ...]:
     """What a prediction says, by name."""
     return ("mean", "total", "data", "knowledge") if isinstance(prediction, SecondOrder) else ("mean", "total")
-
-
-def _made_by(model: nn.Module, method: Method) -> tuple[str, str]:
-    """The class that is its maker's own, and how the whole is made anew, as a person writes it."""
-    if isinstance(model, solera.nn.Heads):
-        name, inner = _made_by(model._inner[0], method)
-        head = getattr(method, "head", 1)
-        return name, f"solera.nn.grow({inner}, {model.members}{'' if head == 1 else f', head={head!r}'})"
-    if isinstance(model, solera.nn.Subnetworks):
-        name, inner = _made_by(model.network, method)
-        norms = "" if model.norms == "shared" else f", norms={model.norms!r}"
-        return name, f"solera.nn.branch({inner}, {model.members}{norms})"
-    return type(model).__name__, f"{type(model).__name__}(...)"
-
-
-def _described(model: nn.Module, method: Method) -> dict[str, Any]:
-    """A network in config.json: Solera's own by name and settings, any other by what must be passed to `load`."""
-    name = type(model).__name__
-    if type(model) is getattr(solera.nn, name, None) and hasattr(model, "settings"):
-        return {"name": name, "settings": model.settings}
-    own, made_by = _made_by(model, method)
-    return {"name": name, "class": own, "made_by": made_by}
 
 
 def _require_numbers_of_torch(method: Method) -> None:
@@ -214,7 +194,7 @@ class Student(nn.Module):
             "solera": version("solera"),
             "torch": torch.__version__,
             "method": {"name": type(self.method).__name__, "settings": asdict(self.method)},
-            "network": _described(self.model, self.method),
+            "network": described(self.model, self.method),
             "labels": self.labels,
             "tokenizer": None if self.tokenizer is None else self.tokenizer.entry(),
             "family": getattr(self.method, "family", "categorical"),
@@ -276,3 +256,36 @@ class Student(nn.Module):
         entry = config.get("tokenizer")
         tokenizer = None if entry is None else tokenizer_of(files, entry, path)
         return cls(model, own, config["labels"], preprocessing, notes, tokenizer).eval()
+
+    def save_pretrained(self, save_directory: str | Path) -> Path:
+        """`save`, by the name that huggingface_hub has for it."""
+        return self.save(save_directory)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        model: nn.Module | None = None,
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        local_files_only: bool = False,
+    ) -> "Student":
+        """`load` from a folder or, where there is none, from that repository on the Hugging Face Hub."""
+        if Path(name_or_path).is_dir():
+            return cls.load(name_or_path, model)
+        with downloaded(str(name_or_path), revision, token, local_files_only) as folder:
+            return cls.load(folder, model)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | bool | None = None,
+        revision: str | None = None,
+        commit_message: str = MESSAGE,
+    ) -> str:
+        """`save` into a repository on the Hugging Face Hub, made where there is none; returns the commit's address."""
+        with tempfile.TemporaryDirectory() as place:
+            return uploaded(self.save(Path(place) / "student"), repo_id, private, token, revision, commit_message)

@@ -23,7 +23,7 @@ from solera.data import (
     require_finite_inputs,
     shuffling,
 )
-from solera.data.augment import MOST_ROWS
+from solera.data.auto_views import MOST_ROWS
 from solera.distributions.base import Targets
 from solera.methods.base import Method
 from solera.teachers import DenseCodec, Labels, TransferSet, capture

@@ -7,7 +7,6 @@ from solera import Batches
 from solera.core.seeds import generator
 from solera.data import UNLABELLED, Augmented, Views, default_views
 from solera.data.augment import (
-    MOST_ROWS,
     Blend,
     Crop,
     Flip,
@@ -20,6 +19,7 @@ from solera.data.augment import (
     Resample,
     Shift,
 )
+from solera.data.auto_views import MOST_ROWS
 from solera.data.draws import Fresh, Keyed
 
 TABLE = torch.randn(40, 5, generator=generator(0)) * torch.tensor([1.0, 10.0, 0.1, 1.0, 0.0])
