@@ -15,7 +15,7 @@ from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
-from solera.nn.call import call
+from solera.nn.call import call, laid_out
 from solera.nn.side_by_side import SideBySide
 from solera.teachers.adapters import Adapter, Function, Predictions, Regressor, adapt, is_model
 from solera.teachers.adapters.labels import ABSENT, align, in_order
@@ -42,14 +42,6 @@ def _adapted(models: Iterable[Any]) -> list[nn.Module]:
         except TypeError as error:
             raise TypeError(f"member {number}: {error}") from error
     return adapted
-
-
-def _laid_out(model: nn.Module, inputs: Any) -> Any:
-    """Images channels-last for a network with convolutions: on a CPU its pooling alone is then several times faster."""
-    if not isinstance(inputs, Tensor) or inputs.ndim != 4 or inputs.device.type != "cpu":
-        return inputs
-    convolves = any(isinstance(part, nn.Conv2d) for part in model.modules())
-    return inputs.to(memory_format=torch.channels_last) if convolves else inputs
 
 
 def _class_names(model: nn.Module) -> list[str] | None:
@@ -137,7 +129,7 @@ class Ensemble(nn.Module):
     def ask(self, number: int, inputs: Any) -> Float[Tensor, "*batch outputs"]:
         """One member's logits, in the order of the labels; or its means and log-variances."""
         model = self.models[number]
-        answer = model(inputs) if isinstance(model, Adapter) else call(model, _laid_out(model, inputs))
+        answer = model(inputs) if isinstance(model, Adapter) else call(model, laid_out(model, inputs))
         return self._checked(number, answer)
 
     def _checked(self, number: int, answer: Any) -> Float[Tensor, "*batch outputs"]:

@@ -22,7 +22,7 @@ from solera.data.tokenizers import tokenizer_of
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
 from solera.nn.build import network_of
-from solera.nn.call import call
+from solera.nn.call import call, laid_out
 from solera.tasks.mentions import Entity
 from solera.training.card import (
     CARD,
@@ -100,7 +100,7 @@ class Student(nn.Module):
         outputs: list[Tensor] = []
         for start in range(0, len(tensors_in(inputs)[0]), batch_size):
             part = map_tensors(lambda t: t[start : start + batch_size].to(device), inputs)  # noqa: B023
-            outputs.append(call(self.model, part))
+            outputs.append(call(self.model, laid_out(self.model, part)))
         if not outputs:
             raise ValueError("there is nothing to predict: inputs are empty")
         said = self.method.predict(torch.cat(outputs))
