@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         ProxyDirichlet,
     )
     from solera.teachers import Ensemble, Labels, TransferSet, capture, committee
+    from solera.training import DistilledClassifier as DistilledClassifier
+    from solera.training import DistilledRegressor as DistilledRegressor
     from solera.training import Distiller, Student, Training, distill, fit, transcribe, translate
 
 # Loaded on first use, so that `solera --help` need not wait for torch.
@@ -44,9 +46,20 @@ _HOMES = {
         "ProxyDirichlet",
     ),
     "teachers": ("Ensemble", "Labels", "TransferSet", "capture", "committee"),
-    "training": ("Distiller", "Student", "Training", "distill", "fit", "transcribe", "translate"),
+    "training": (
+        "DistilledClassifier",
+        "DistilledRegressor",
+        "Distiller",
+        "Student",
+        "Training",
+        "distill",
+        "fit",
+        "transcribe",
+        "translate",
+    ),
 }
 
+# not among these: DistilledClassifier and DistilledRegressor, for `from solera import *` needs no scikit-learn
 __all__ = [
     "AEKD",
     "Batch",
