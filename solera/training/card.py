@@ -107,8 +107,9 @@ class Preprocessing:
         return cls([Input(**given) for given in entry["inputs"]], entry["features"], entry["units"], words, missing)
 
     def entry(self, labels: Sequence[str] | None) -> dict[str, Any]:
-        """For config.json and the metadata of an exported graph."""
-        return {**asdict(self), "labels": labels}
+        """For config.json and the metadata of an exported graph; of words and gaps only where there may be some."""
+        more = ("categories", "missing")
+        return {key: value for key, value in asdict(self).items() if key not in more or self.encodes} | {"labels": labels}
 
 
 @dataclass(frozen=True)
