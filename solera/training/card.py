@@ -65,7 +65,9 @@ class Preprocessing:
         if strange := sorted(set(self.categories) - set(self.features)):
             raise ValueError(f"categories are given for {strange[0]!r}, which is no feature: name it in features, too")
         if self.missing not in (None, MISSING):
-            raise ValueError(f"missing is {self.missing}, a network knows a missing number by {MISSING}: pass that, or None")
+            raise ValueError(
+                f"missing is {self.missing}, not {MISSING} as networks know a missing number: pass that, or None"
+            )
 
     @property
     def encodes(self) -> bool:
@@ -108,8 +110,10 @@ class Preprocessing:
 
     def entry(self, labels: Sequence[str] | None) -> dict[str, Any]:
         """For config.json and the metadata of an exported graph; of words and gaps only where there may be some."""
-        more = ("categories", "missing")
-        return {key: value for key, value in asdict(self).items() if key not in more or self.encodes} | {"labels": labels}
+        given = asdict(self)
+        if not self.encodes:
+            given = {key: value for key, value in given.items() if key not in ("categories", "missing")}
+        return {**given, "labels": labels}
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,7 @@ def _what_goes_in(given: Mapping[str, Any]) -> str:
     lines += [f"- words of {name}: {_names(words)}" for name, words in given.get("categories", {}).items()]
     if given.get("missing") is not None:
         lines += [
-            f"- a missing number is {given['missing']:.8g}, a missing or unknown word −1, a word its place in its list, "
+            f"- a missing number is {given['missing']:.8g}, a missing or unknown word −1, a word its place in the list, "
             "from 0: `student.encode(frame)` makes such rows of a data frame"
         ]
     return "\n".join(["## What goes in\n", *lines, *([f"- units: {_names(units)}"] if units else [])])

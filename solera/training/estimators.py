@@ -77,7 +77,9 @@ class _Distilled(BaseEstimator):
             return validate_data(self, X, reset=reset, ensure_all_finite="allow-nan")
         validate_data(self, X, reset=reset, skip_check_array=True)
         if 0 in X.shape:
-            raise ValueError(f"the data frame has {len(X)} rows of {len(X.columns)} columns: pass one that is not empty")
+            raise ValueError(
+                f"the data frame has {len(X)} rows of {len(X.columns)} columns: pass one that is not empty"
+            )
         return X
 
     def _distil(self, X: Any, y: np.ndarray, groups: np.ndarray | None = None, names: list[str] | None = None) -> None:

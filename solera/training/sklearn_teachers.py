@@ -1,4 +1,4 @@
-"""What the scikit-learn faces make of their `teacher`: models that are fitted on a part of the rows where they are not."""
+"""What the scikit-learn faces make of their `teacher`: members that are fitted, here where they are not yet."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from solera.teachers.adapters.sklearn_ensembles import (
 BAGS = 8  # members that are made of one model
 LEAF = 20  # examples in a leaf of the default model, fewer where there are fewer than 400
 MOST_WORDS = 255  # of a column that scikit-learn's gradient boosting takes as categories; of more, as ordered codes
-LEAST_HELD, LARGEST_SHARE = 10, 0.25  # rows kept from the teacher at least, but no more than this share of a small table
+LEAST_HELD, LARGEST_SHARE = 10, 0.25  # rows kept from the teacher: so many at least, of a small table this share
 
 
 def is_estimator(model: Any) -> bool:

@@ -150,5 +150,5 @@ def test_what_has_no_members_or_no_probabilities_is_refused():
     with pytest.raises(ValueError, match="a single fitted GradientBoostingClassifier is no ensemble: pass a list"):
         panel_of_ensemble(single, lambda rows: rows, True)
     hard = VotingClassifier([("svm", LinearSVC())]).fit(x, y)
-    with pytest.raises(ValueError, match="member 0, a LinearSVC, gives no probabilities .*CalibratedClassifierCV"):
+    with pytest.raises(ValueError, match=r"member 0, a LinearSVC, gives no probabilities .*CalibratedClassifierCV"):
         panel_of_ensemble(hard, lambda rows: rows, True)

@@ -57,11 +57,8 @@ def diabetes():
     return x, y.to_numpy()
 
 
-def near(steps=()):
-    return make_pipeline(StandardScaler(), *steps, KNeighborsClassifier(20))
-
-
-VOTES = [("near", near()), ("bayes", GaussianNB()), ("tree", DecisionTreeClassifier(max_depth=4, min_samples_leaf=10))]
+NEAR = make_pipeline(StandardScaler(), KNeighborsClassifier(20))
+VOTES = [("near", NEAR), ("bayes", GaussianNB()), ("tree", DecisionTreeClassifier(max_depth=4, min_samples_leaf=10))]
 TEACHERS = {
     "default": lambda x, y: None,
     "voting": lambda x, y: VotingClassifier(VOTES, voting="soft"),
@@ -71,7 +68,9 @@ TEACHERS = {
     "forest": lambda x, y: RandomForestClassifier(10, min_samples_leaf=5),
     "list": lambda x, y: [model for _, model in VOTES],
     "one model": lambda x, y: DecisionTreeClassifier(min_samples_leaf=10),
-    "pipeline that ends in a forest": lambda x, y: make_pipeline(StandardScaler(), RandomForestClassifier(5, max_depth=4)),
+    "pipeline that ends in a forest": lambda x, y: make_pipeline(
+        StandardScaler(), RandomForestClassifier(5, max_depth=4)
+    ),
     "fitted": lambda x, y: RandomForestClassifier(10, min_samples_leaf=5).fit(x, y),
     "fitted list": lambda x, y: [clone(model).fit(x, y) for _, model in VOTES],
     "frozen": lambda x, y: FrozenEstimator(VotingClassifier(VOTES, voting="soft").fit(x, y)),
@@ -93,15 +92,15 @@ def test_every_kind_of_teacher_of_classes(make):
     said = model.predict_uncertainty(x[1::2])
     np.testing.assert_allclose(said.total, said.data + said.knowledge, rtol=1e-4, atol=1e-6)
     assert (said.knowledge > 0).all()
-    own = model.student_.predict(x[1::2])
-    np.testing.assert_allclose(own.mean.numpy(), proba[:, [list(model.classes_).index(n) for n in model.student_.labels]],
-                               atol=1e-5)  # fmt: skip
+    order = [list(model.classes_).index(name) for name in model.student_.labels]
+    np.testing.assert_allclose(model.student_.predict(x[1::2]).mean.numpy(), proba[:, order], atol=1e-5)
 
 
+LINES = [("line", LinearRegression()), ("near", KNeighborsRegressor(15))]
 REGRESSORS = {
     "default": lambda x, y: None,
-    "voting": lambda x, y: VotingRegressor([("line", LinearRegression()), ("near", KNeighborsRegressor(15))]),
-    "stacking": lambda x, y: StackingRegressor([("line", LinearRegression()), ("near", KNeighborsRegressor(15))], Ridge()),
+    "voting": lambda x, y: VotingRegressor(LINES),
+    "stacking": lambda x, y: StackingRegressor(LINES, Ridge()),
     "trees": lambda x, y: ExtraTreesRegressor(10, min_samples_leaf=5),
     "list": lambda x, y: [Ridge(), KNeighborsRegressor(15)],
     "one model": lambda x, y: Ridge(),
@@ -119,7 +118,7 @@ def test_every_kind_of_teacher_of_numbers(make):
     said = model.predict_uncertainty(x[1::2])
     np.testing.assert_allclose(std**2, said.total, rtol=1e-6)
     np.testing.assert_allclose(said.total, said.data + said.knowledge, rtol=1e-4)
-    assert 0.5 < (np.abs(y[1::2] - mean) < 2 * std).mean()  # a predictive deviation, not the members' alone
+    assert (np.abs(y[1::2] - mean) < 2 * std).mean() > 0.5  # a predictive deviation, not the members' alone
 
 
 def test_torch_members_and_arrays_of_predictions():
@@ -258,8 +257,8 @@ def test_what_cannot_be_distilled_is_told():
     x, y = cancer()
     with pytest.raises(ValueError, match="a single fitted GaussianNB is no ensemble"):
         DistilledClassifier(GaussianNB().fit(x, y)).fit(x, y)
+    forest = RandomForestClassifier(2).fit(x, y)
     with pytest.raises(ValueError, match="y holds the class 'unheard', which the fitted teacher does not know"):
-        forest = RandomForestClassifier(2).fit(x, y)
         DistilledClassifier(forest).fit(x, np.where(np.arange(len(y)) == 0, "unheard", y))
     with pytest.raises(ValueError, match="n_samples=3 is too few"):
         DistilledRegressor().fit(x[:3], [1.0, 2.0, 3.0])
