@@ -40,11 +40,12 @@ def test_it_does_what_scikit_learns_preprocessing_does():
     layer = Table(encoding.columns.sizes, [2]).double()
     layer.learn(rows)
     numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    known = [["cook", "nurse", "pilot"], ["here", "there"]]  # a gap is none of them
     referee = ColumnTransformer(
         [
             ("numbers", numbers, ["age", "income"]),
             ("gaps", MissingIndicator(), ["income"]),
-            ("words", OneHotEncoder(handle_unknown="ignore"), ["job", "town"]),
+            ("words", OneHotEncoder(handle_unknown="ignore", categories=known), ["job", "town"]),
         ]
     )
     # scikit-learn's scale counts the filled-in means, ours the numbers that are there
