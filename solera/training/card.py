@@ -189,8 +189,8 @@ def _what_goes_in(given: Mapping[str, Any]) -> str:
     lines += [f"- words of {name}: {_names(words)}" for name, words in given.get("categories", {}).items()]
     if given.get("missing") is not None:
         lines += [
-            f"- a missing number is {given['missing']:.8g}, an unknown or missing word −1, a word its place in its list "
-            "(from 0): `student.encode(frame)` makes such rows of a data frame"
+            f"- a missing number is {given['missing']:.8g}, an unknown or missing word −1, a word its place in its "
+            "list (from 0): `student.encode(frame)` makes such rows of a data frame"
         ]
     return "\n".join(["## What goes in\n", *lines, *([f"- units: {_names(units)}"] if units else [])])
 
