@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from solera.core.seeds import stream
 from solera.data import Augment, Batches
@@ -98,35 +99,28 @@ class _Distilled(BaseEstimator):
         else:
             self.teacher_ = teacher
         ensemble, targets = self._ensemble(teacher, rows, y, groups, names)
-        x, new = torch.from_numpy(rows[~held]), None
-        if held.any():
-            new = (torch.from_numpy(rows[held]), targets[held])
+        x = torch.from_numpy(rows)
+        new = (x[held], targets[held]) if held.any() else None
+        self.student_ = self._taught(ensemble, x[~held], targets[~held], new, training, names)
+
+    def _taught(
+        self, ensemble: Any, x: Tensor, targets: np.ndarray, new: Any, training: Training, names: list[str] | None
+    ) -> Student:
+        """The student, which knows how tables are encoded; `new` are rows and targets that no member saw."""
         method = self._method(ensemble, x)
+        columns = self.table_.columns
+        numbers = torch.from_numpy(targets) if names is None else None
         torch.manual_seed(stream(training.seed, "student"))
-        network = MLP.for_table(
-            x,
-            self.table_.columns.sizes,
-            method.outputs(1 if names is None else len(names)),
-            tuple(self.hidden),
-            None if self._classifies else torch.from_numpy(y[~held]).float(),
-        )
+        outputs = method.outputs(1 if names is None else len(names))
+        network = MLP.for_table(x, columns.sizes, outputs, tuple(self.hidden), numbers)
+        share, views = self.validation_fraction, self.views
         distiller = Distiller(
-            network,
-            method,
-            training,
-            batch_size=self.batch_size,
-            validation_fraction=self.validation_fraction,
-            views=self.views,
+            network, method, training, batch_size=self.batch_size, validation_fraction=share, views=views
         )
-        student = distiller.fit(ensemble, x, targets[~held], validation=new).student_
-        named = self.table_.columns if self.table_.framed else None
-        student.preprocessing = replace(
-            student.preprocessing,
-            features=[] if named is None else list(named.names),
-            categories={} if named is None else dict(named.categories),
-            missing=MISSING,
-        )
-        self.student_: Student = student
+        student = distiller.fit(ensemble, x, targets, validation=new).student_
+        named = {"features": list(columns.names), "categories": dict(columns.categories)} if self.table_.framed else {}
+        student.preprocessing = replace(student.preprocessing, missing=MISSING, **named)
+        return student
 
     def _ensemble(
         self, teacher: Any, rows: np.ndarray, y: np.ndarray, groups: np.ndarray | None, names: list[str] | None
@@ -143,7 +137,7 @@ class _Distilled(BaseEstimator):
             raise ValueError(f"the teacher knows the classes {', '.join(known[:8])}, y holds {', '.join(names[:8])}")
         return ensemble, groups if known is None else np.array(names)[groups]
 
-    def _method(self, ensemble: Any, rows: torch.Tensor) -> Method:
+    def _method(self, ensemble: Any, rows: Tensor) -> Method:
         """The method that was chosen, or the default for what the ensemble says."""
         if self.method is not None or not self._classifies:
             return self.method or NormalWishart()
