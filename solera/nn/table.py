@@ -28,20 +28,23 @@ class Table(nn.Module):
         super().__init__()
         numbers = [place for place, size in enumerate(categories) if size == 0]
         words = [(place, size) for place, size in enumerate(categories) if size != 0]
+        if wrong := [size for _, size in words if size < 0]:
+            raise ValueError(f"a column knows {wrong[0]} words: pass how many, 0 for numbers")
         if strange := sorted(set(missing) - set(numbers)):
             raise ValueError(f"missing names column {strange[0]}, which is none of numbers: pass some of {numbers}")
         self.settings = {"categories": list(categories), "missing": list(missing)}
         self.outputs = len(numbers) + len(missing) + sum(size for _, size in words)
         self.register_buffer("mean", torch.zeros(len(numbers)))
         self.register_buffer("scale", torch.ones(len(numbers)))
-        columns = [torch.full((size,), place) for place, size in words]
-        fixed = {
-            "numbers": torch.tensor(numbers, dtype=torch.long),
-            "missing": torch.tensor(list(missing), dtype=torch.long),
-            "column": torch.cat([torch.zeros(0, dtype=torch.long), *columns]),  # of every feature of a word
-            "code": torch.cat([torch.zeros(0), *(torch.arange(size).float() for _, size in words)]),
-        }
-        for name, tensor in fixed.items():  # made from the settings, so not stored with the weights
+        sizes = [size for _, size in words]
+        column, code = torch.zeros(sum(sizes), dtype=torch.long), torch.zeros(sum(sizes))  # of every feature of a word
+        if code.device.type != "meta":  # a sketch has no numbers, and torch needs a second to find that out
+            for (place, size), columns, codes in zip(words, *(part.split(sizes) for part in (column, code)), strict=True):
+                columns.fill_(place)
+                codes.copy_(torch.arange(size))
+        places = {"numbers": numbers, "missing": list(missing)}
+        tensors = {name: torch.tensor(some, dtype=torch.long) for name, some in places.items()}
+        for name, tensor in {**tensors, "column": column, "code": code}.items():  # they follow from the settings
             self.register_buffer(name, tensor, persistent=False)
 
     def learn(self, rows: Float[Tensor, "N D"]) -> None:

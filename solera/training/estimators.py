@@ -202,7 +202,8 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
 
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest class of every row."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        likeliest = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[likeliest]
 
 
 class DistilledRegressor(RegressorMixin, _Distilled):

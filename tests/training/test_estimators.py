@@ -37,10 +37,13 @@ SHORT = Training(epochs=40, lr=1e-2)
 FAST = {"training": SHORT, "hidden": (32,), "random_state": 0}
 
 
+QUICK = {"training": Training(epochs=15, lr=5e-2), "hidden": (16,)}
+
+
 @parametrize_with_checks(
     [
-        DistilledClassifier(RandomForestClassifier(5, max_depth=4), training=SHORT, hidden=(16,)),
-        DistilledRegressor(RandomForestRegressor(5, max_depth=4), training=SHORT, hidden=(16,)),
+        DistilledClassifier(RandomForestClassifier(5, max_depth=4), **QUICK),
+        DistilledRegressor(RandomForestRegressor(5, max_depth=4), **QUICK),
     ]
 )
 def test_scikit_learns_own_checks(estimator, check):
