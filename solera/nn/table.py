@@ -39,7 +39,9 @@ class Table(nn.Module):
         sizes = [size for _, size in words]
         column, code = torch.zeros(sum(sizes), dtype=torch.long), torch.zeros(sum(sizes))  # of every feature of a word
         if code.device.type != "meta":  # a sketch has no numbers, and torch needs a second to find that out
-            for (place, size), columns, codes in zip(words, *(part.split(sizes) for part in (column, code)), strict=True):
+            for (place, size), columns, codes in zip(
+                words, *(part.split(sizes) for part in (column, code)), strict=True
+            ):
                 columns.fill_(place)
                 codes.copy_(torch.arange(size))
         places = {"numbers": numbers, "missing": list(missing)}

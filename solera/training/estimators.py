@@ -2,7 +2,7 @@
 
 import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, no_type_check
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ try:
 except ImportError as error:
     raise ImportError(f"these estimators need scikit-learn ({error}): pip install 'solera[sklearn]'") from error
 
-from solera.training.sklearn_teachers import fit_teacher, held_out, panel, thawed, to_be_fitted
+from solera.training.sklearn_teachers import fit_teacher, held_out, panel, thawed, to_be_fitted, with_noise
 
 LEAST_ROWS = 4  # two to learn from, one to hold out, and one more
 
@@ -51,6 +51,7 @@ class _Distilled(BaseEstimator):
 
     _classifies: bool
 
+    @no_type_check  # scikit-learn: whatever is set is looked at in fit alone
     def __init__(
         self,
         teacher: Any = None,
@@ -101,6 +102,8 @@ class _Distilled(BaseEstimator):
         ensemble, targets = self._ensemble(teacher, rows, y, groups, names)
         x = torch.from_numpy(rows)
         new = (x[held], targets[held]) if held.any() else None
+        if new is not None and groups is None:
+            ensemble = with_noise(ensemble, *new, float(y.var()))
         self.student_ = self._taught(ensemble, x[~held], targets[~held], new, training, names)
 
     def _taught(

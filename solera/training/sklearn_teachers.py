@@ -3,10 +3,12 @@
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from solera.data.table import Table
 from solera.teachers.adapters.sklearn_ensembles import (
@@ -17,6 +19,8 @@ from solera.teachers.adapters.sklearn_ensembles import (
     panel_of_models,
     thawed,
 )
+from solera.teachers.committee import committee
+from solera.teachers.ensemble import Ensemble
 
 BAGS = 8  # members that are made of one model
 LEAF = 20  # examples in a leaf of the default model, fewer where there are fewer than 400
@@ -127,3 +131,15 @@ def panel(teacher: Any, fitted: Any, table: Table, classifies: bool) -> Panel | 
     if isinstance(fitted, (list, tuple)):
         return panel_of_models(fitted, decode, classifies) if all(map(is_estimator, fitted)) and fitted else None
     return panel_of_ensemble(fitted, decode, classifies) if is_estimator(fitted) else None
+
+
+def with_noise(members: Any, rows: Tensor, y: np.ndarray, variance: float) -> Any:
+    """Regressors as a teacher that also knows the data's noise, by its residuals on N rows that are new to it.
+
+    Where all of them are 0 (a target of few values, guessed exactly), the noise is that of N residuals of 0 and one of
+    the size of the target's own `variance`: that / (N + 1), or 1 of a constant target.
+    """
+    plain = Ensemble(members, family="gaussian", noise=torch.ones(1)).predict(rows).mean.squeeze(-1)
+    if (plain != torch.from_numpy(y)).any():
+        return committee(members, rows, y)
+    return Ensemble(members, family="gaussian", noise=[variance / (len(y) + 1) or 1.0])
