@@ -28,6 +28,8 @@ from .teachers import Labels as Labels
 from .teachers import TransferSet as TransferSet
 from .teachers import capture as capture
 from .teachers import committee as committee
+from .training import DistilledClassifier as DistilledClassifier
+from .training import DistilledRegressor as DistilledRegressor
 from .training import Distiller as Distiller
 from .training import Student as Student
 from .training import Training as Training

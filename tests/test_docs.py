@@ -81,3 +81,16 @@ def test_the_example_of_a_method_runs(page, tmp_path, monkeypatch, capsys):
         assert unfamiliar > 3 * familiar
     if "said" in scope and hasattr(scope["said"], "knowledge"):
         assert scope["said"].knowledge.min() > 0
+
+
+def test_scikit_learn_from_a_vote_to_a_student(tmp_path, monkeypatch, short_rounds, capsys):
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    for title, code in blocks("scikit-learn.md"):
+        exec(compile(code, title, "exec"), scope)
+    assert scope["model"].student_.preprocessing.categories["job"] == ["cook", "nurse", "pilot"]
+    student, ensemble = map(float, capsys.readouterr().out.splitlines()[0].split())
+    assert student > 0.85
+    assert ensemble > 0.85
+    assert scope["said"].knowledge.shape == scope["said"].total.shape == (45,)
+    assert (tmp_path / "members" / "model.safetensors").exists()

@@ -95,7 +95,8 @@ def _preprocessing(given: dict[str, Any]) -> dict[str, str]:
     """What goes in, a line each; what was not recorded is left out."""
     inputs = [f"{i['name']} {i['dtype']} {i['shape'] or 'of any shape'}" for i in given["inputs"]]
     units = [f"{name} in {unit}" for name, unit in given["units"].items()]
-    lines = {"inputs": inputs, "features": given["features"], "units": units}
+    words = [f"{name} ({len(known)})" for name, known in given.get("categories", {}).items()]
+    lines = {"inputs": inputs, "features": given["features"], "units": units, "features of words": words}
     return {name: ", ".join(values) for name, values in lines.items() if values}
 
 

@@ -10,6 +10,7 @@ from solera.nn.mlp import MLP
 from solera.nn.resnet import ResNet
 from solera.nn.speech import LogMel, Recogniser
 from solera.nn.standardize import Standardize
+from solera.nn.table import Table
 from solera.nn.tagger import Tagger
 from solera.nn.transformer import EncoderDecoder, Translator
 from solera.nn.units import Units
@@ -30,6 +31,7 @@ __all__ = [
     "Span",
     "Standardize",
     "Subnetworks",
+    "Table",
     "Tagger",
     "Translator",
     "Units",

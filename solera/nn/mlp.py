@@ -1,10 +1,12 @@
 """A multilayer perceptron."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
+from solera.data.table import MISSING
 from solera.nn.standardize import Standardize
+from solera.nn.table import Table
 from solera.nn.units import Units
 
 ACTIVATIONS = {"relu": nn.ReLU, "softplus": nn.Softplus, "gelu": nn.GELU, "tanh": nn.Tanh}
@@ -13,7 +15,8 @@ ACTIVATIONS = {"relu": nn.ReLU, "softplus": nn.Softplus, "gelu": nn.GELU, "tanh"
 class MLP(nn.Sequential):
     """Linear layers with ReLU (and dropout) between them; whatever the input's shape, it is flattened per example.
 
-    With `targets`, a regressor of so many dimensions: its outputs are in the target's own units.
+    With `targets`, a regressor of so many dimensions: its outputs are in the target's own units. A `table`, settings of
+    `solera.nn.Table`, reads rows with words and missing values, and standardises in the place of `standardize`.
     """
 
     def __init__(
@@ -25,13 +28,20 @@ class MLP(nn.Sequential):
         standardize: bool = False,
         activation: str = "relu",
         targets: int = 0,
+        table: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-        layers: list[nn.Module] = [nn.Flatten(), *([Standardize(inputs)] if standardize else [])]
-        for before, after in zip([inputs, *hidden], hidden, strict=False):
+        layers: list[nn.Module] = [nn.Flatten()]
+        first = None if table is None else Table(**table)
+        if first is not None and len(first.settings["categories"]) != inputs:
+            raise ValueError(f"a table of {len(first.settings['categories'])} columns is no inputs={inputs}: pass both")
+        if first is not None or standardize:
+            layers.append(Standardize(inputs) if first is None else first)
+        width = inputs if first is None else first.outputs
+        for before, after in zip([width, *hidden], hidden, strict=False):
             layers += [nn.Linear(before, after), ACTIVATIONS[activation](), *([nn.Dropout(dropout)] if dropout else [])]
-        layers += [nn.Linear(hidden[-1] if hidden else inputs, outputs), *([Units(targets)] if targets else [])]
+        layers += [nn.Linear(hidden[-1] if hidden else width, outputs), *([Units(targets)] if targets else [])]
         super().__init__(*layers)
         self.settings = {
             "inputs": inputs,
@@ -41,6 +51,7 @@ class MLP(nn.Sequential):
             "standardize": standardize,
             "activation": activation,
             "targets": targets,
+            **({} if first is None else {"table": first.settings}),
         }
 
     @classmethod
@@ -58,6 +69,25 @@ class MLP(nn.Sequential):
         size = 0 if targets is None else targets.reshape(len(targets), -1).shape[1]
         network = cls(flat.shape[1], outputs, hidden, dropout, True, activation, size)
         network[1].learn(flat)  # type: ignore[operator]
+        if targets is not None:
+            network[-1].learn(targets)  # type: ignore[operator]
+        return network
+
+    @classmethod
+    def for_table(
+        cls,
+        rows: Tensor,
+        categories: Sequence[int],
+        outputs: int,
+        hidden: Sequence[int] = (64, 64),
+        targets: Tensor | None = None,
+    ) -> "MLP":
+        """One that reads rows of a table such as these; see `solera.nn.Table` for `categories`."""
+        gone = (rows == MISSING).any(0).tolist()
+        table = {"categories": list(categories), "missing": [place for place, some in enumerate(gone) if some]}
+        size = 0 if targets is None else targets.reshape(len(targets), -1).shape[1]
+        network = cls(rows.shape[1], outputs, hidden, targets=size, table=table)
+        network[1].learn(rows)  # type: ignore[operator]
         if targets is not None:
             network[-1].learn(targets)  # type: ignore[operator]
         return network

@@ -13,6 +13,7 @@ from solera.serving.nested import from_text, json_of
 from solera.serving.npy import array_of, arrays_of
 from solera.serving.refused import RefusedError, short
 from solera.serving.served import Served
+from solera.serving.table import number_of, rows_of
 from solera.training.card import Input
 
 JSON, NPY, NPZ = "application/json", "application/x-npy", "application/x-npz"
@@ -99,8 +100,9 @@ def from_lists(value: Any, given: Input, limits: Limits) -> np.ndarray:
     return as_rows(array, given, limits)
 
 
-def from_columns(value: Any, given: Input, features: Sequence[str], limits: Limits) -> np.ndarray:
-    """One object of named numbers, or a list of them, as rows in the student's order."""
+def from_columns(value: Any, served: Served, limits: Limits) -> np.ndarray:
+    """One object of named cells, or a list of them, as rows in the student's order."""
+    given, features = served.inputs[0], served.features
     objects = value if isinstance(value, list) else [value]
     limits.check_rows(len(objects), given.name)
     rows = []
@@ -117,11 +119,7 @@ def from_columns(value: Any, given: Input, features: Sequence[str], limits: Limi
         if missing or unknown:
             wrong = f"lacks {short(missing)}" if missing else f"has {short(unknown)}, which the student does not know"
             raise RefusedError(422, where, f"{where} {wrong}: send exactly {short(list(features), 400)}")
-        rows.append([row[name] for name in features])
-        for name in features:
-            if type(row[name]) not in (int, float):
-                place = f"{where}.{name}"
-                raise RefusedError(422, place, f"{place} is {short(row[name])}, not a number: send a number")
+        rows.append([number_of(row[name], name, f"{where}.{name}", served) for name in features])
     return from_lists(rows, given, limits)
 
 
@@ -148,7 +146,10 @@ def _inputs(value: Any, served: Served, limits: Limits) -> Arrays:
         return _same_length({i.name: from_lists(value[i.name], i, limits) for i in served.inputs})
     only = served.inputs[0]
     named = isinstance(value, dict) or (isinstance(value, list) and any(isinstance(row, dict) for row in value))
-    return {only.name: from_columns(value, only, served.features, limits) if named else from_lists(value, only, limits)}
+    if named:
+        return {only.name: from_columns(value, served, limits)}
+    numbers = rows_of(value, only.name, served) if served.categories or served.missing else value
+    return {only.name: from_lists(numbers, only, limits)}
 
 
 def threshold_of(value: Any) -> float | None:
@@ -194,7 +195,7 @@ def _extras(content: Mapping[str, Any], served: Served) -> tuple[float | None, s
 def read_json(body: bytes, served: Served, limits: Limits) -> Asked:
     """{"inputs": ..., "threshold": ..., "measure": ...}, the last two as one likes."""
     only = served.inputs[0]
-    if len(served.inputs) == 1 and only.dtype.startswith("float"):
+    if len(served.inputs) == 1 and only.dtype.startswith("float") and not served.categories:
         quick = from_text(body, only.shape or (), limits)
         if quick is not None:
             array, others = quick

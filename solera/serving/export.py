@@ -115,7 +115,7 @@ def export(student: Student, path: str | Path, example_inputs: Any) -> Exported:
         require_onnx()
     if any(t.device.type != "cpu" for t in student.state_dict().values()):
         student = copy.deepcopy(student).cpu()
-    example = prepared(example_inputs)
+    example = prepared(student.encode(example_inputs))
     tensors, prediction = tensors_in(example), _asked(student, example)
     outputs, known = outputs_of(prediction), [i.name for i in student.preprocessing.inputs]
     names = known if len(known) == len(tensors) and not isinstance(example, dict) else input_names(example)

@@ -63,6 +63,8 @@ class Facts(BaseModel):
     inputs: list[InputFacts]
     features: list[str]
     units: dict[str, str]
+    categories: dict[str, list[str]] = Field(description="The words of the features that hold words.")
+    missing: bool = Field(description="May a number be null?")
     labels: list[str]
     types: list[str] = Field(description="Of entities, where the student finds them in text (/entities).")
     measures: list[str]
@@ -94,24 +96,36 @@ def _many(one: Schema) -> Schema:
     return {"type": "array", "minItems": 1, "items": one}
 
 
-def _one_input(given: Input, features: Sequence[str] = ()) -> Schema:
-    number = _number(given.dtype)
-    one = _nested(number, list(given.shape or ()))
-    named = {"type": "object", "properties": dict.fromkeys(features, number), "required": list(features)}
-    named = {**named, "additionalProperties": False}
+def _cell(served: Served, name: str | None) -> Schema:
+    """A number, where some may be missing also null, or a word; unknown words are taken for missing ones."""
+    if name in served.categories:
+        return {"anyOf": [{"type": "string", "examples": list(served.categories[name][:8])}, {"type": "null"}]}
+    number = _number(served.inputs[0].dtype)
+    return {"anyOf": [number, {"type": "null"}]} if served.missing else number
+
+
+def _only_input(served: Served) -> Schema:
+    """One example or many; of rows with names, each may be an object."""
+    features, shape = served.features, list(served.inputs[0].shape or ())
+    cells = {name: _cell(served, name) for name in features}
+    one = _nested(_cell(served, None), shape)
+    if served.categories:
+        one = {"type": "array", "prefixItems": list(cells.values()), "minItems": len(cells), "maxItems": len(cells)}
+    named = {"type": "object", "properties": cells, "required": list(features), "additionalProperties": False}
     return {"anyOf": [_many(one), one, *([named, _many(named)] if features else [])]}
 
 
 def _inputs(served: Served) -> Schema:
     if len(served.inputs) == 1:
-        return _one_input(served.inputs[0], served.features)
+        return _only_input(served)
     names = [i.name for i in served.inputs]
-    properties = {i.name: _one_input(i) for i in served.inputs}
+    each = {i.name: _nested(_number(i.dtype), list(i.shape or ())) for i in served.inputs}
+    properties = {name: {"anyOf": [_many(one), one]} for name, one in each.items()}
     return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
 
 
 def example(served: Served) -> Any:
-    """Zeros, of the right shape and with the right names."""
+    """Zeros, of the right shape and with the right names; the first word of every column of words."""
 
     def zeros(given: Input) -> list[Any]:
         sizes = [size if isinstance(size, int) else 3 for size in given.shape or ()]
@@ -119,7 +133,8 @@ def example(served: Served) -> Any:
 
     if len(served.inputs) > 1:
         return {i.name: zeros(i) for i in served.inputs}
-    return [dict.fromkeys(served.features, 0.0)] if served.features else zeros(served.inputs[0])
+    row = {name: next(iter(served.categories.get(name, [0.0])), None) for name in served.features}
+    return [row] if row else zeros(served.inputs[0])
 
 
 def parameters(served: Served) -> list[Schema]:

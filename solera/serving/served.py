@@ -2,8 +2,9 @@
 
 import json
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,18 @@ class Served:
     thresholds: dict[str, float]
     axes: Sequence[int | str] = ()  # between rows and classes: a tagger answers for every token
     reader: Reader | None = None  # of text, where the student is a tagger of words
+    categories: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the words of features that hold words
+    missing: bool = False  # whether a number may be null
 
     @property
     def measures(self) -> tuple[str, ...]:
         """The uncertainties that this student tells apart."""
         return tuple(name for name in MEASURES if name in self.graph.outputs)
+
+    @cached_property
+    def codes(self) -> dict[str, dict[str, int]]:
+        """The place of every word, by the names of the features that hold words."""
+        return {name: {word: code for code, word in enumerate(words)} for name, words in self.categories.items()}
 
     @property
     def task(self) -> str:
@@ -60,6 +68,8 @@ class Served:
             "inputs": [{"name": i.name, "shape": list(i.shape or ()), "dtype": i.dtype} for i in self.inputs],
             "features": list(self.features),
             "units": self.units,
+            "categories": {name: list(words) for name, words in self.categories.items()},
+            "missing": self.missing,
             "labels": list(self.labels),
             "types": [] if self.reader is None else list(self.reader.tags.types),
             "measures": list(self.measures),
@@ -103,6 +113,8 @@ def read_graph(path: str | Path, threads: int | None = None) -> Served:
         inputs=inputs,
         features=given.features,
         units=dict(given.units),
+        categories=given.categories,
+        missing=given.missing is not None,
         labels=labels,
         family=known["family"],
         method=json.loads(known["method"])["name"],

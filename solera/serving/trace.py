@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from solera.data import map_tensors
 from solera.data.sequences import padded
-from solera.nn import Standardize, Tagger
+from solera.nn import Standardize, Table, Tagger
 from solera.training.student import Student
 
 MOST = 1024  # examples that a comparison looks at
@@ -88,6 +88,8 @@ def random_inputs(student: Student, examples: int = 64) -> Any:
     random = torch.Generator().manual_seed(0)
     drawn = [torch.randn([examples, *map(int, i.shape or ())], generator=random) for i in given]
     for layer in student.model.modules():
+        if isinstance(layer, Table):
+            return layer.made_up(examples, random)
         if isinstance(layer, Standardize) and len(drawn) == 1 and drawn[0][0].numel() == len(layer.mean):
             rows = drawn[0].flatten(1) * layer.scale.cpu() + layer.mean.cpu()
             return rows.reshape(drawn[0].shape)

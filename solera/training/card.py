@@ -13,6 +13,7 @@ from solera.core.disk import in_turn, read_checked, read_manifest
 from solera.core.folders import read_version, require_own, write_version
 from solera.core.schema import require_form
 from solera.data import tensors_in
+from solera.data.table import MISSING
 
 KIND, VERSION = "student", 1
 WEIGHTS, CARD, CONFIG = "model.safetensors", "README.md", "config.json"  # a student's files
@@ -45,11 +46,15 @@ class Preprocessing:
     """What a student takes, for whoever serves it. Shifts and scales are layers of the network, not here.
 
     `features` names every number of a row; `units` says what features and targets are measured in, by their names.
+    `categories` are the words of those features that hold words: a row has a word's place among them, −1 for a missing
+    or unknown one. `missing` is the number that stands for a missing one; None: none may be missing.
     """
 
     inputs: Sequence[Input] = (Input(),)
     features: Sequence[str] = ()
     units: Mapping[str, str] = field(default_factory=dict)
+    categories: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    missing: float | None = None
 
     def __post_init__(self) -> None:
         shape = self.inputs[0].shape if self.inputs else None
@@ -57,6 +62,17 @@ class Preprocessing:
             raise ValueError(
                 f"there are {len(self.features)} names of features for rows of {shape[-1]}: name each once"
             )
+        if strange := sorted(set(self.categories) - set(self.features)):
+            raise ValueError(f"categories are given for {strange[0]!r}, which is no feature: name it in features, too")
+        if self.missing not in (None, MISSING):
+            raise ValueError(
+                f"missing is {self.missing}, not {MISSING} as networks know a missing number: pass that, or None"
+            )
+
+    @property
+    def encodes(self) -> bool:
+        """Whether rows may hold words or missing numbers, which are encoded first (`solera.data.table`)."""
+        return bool(self.categories) or self.missing is not None
 
     @classmethod
     def of(
@@ -89,11 +105,15 @@ class Preprocessing:
     @classmethod
     def read(cls, entry: Mapping[str, Any]) -> "Preprocessing":
         """From a student's config.json."""
-        return cls([Input(**given) for given in entry["inputs"]], entry["features"], entry["units"])
+        words, missing = entry.get("categories", {}), entry.get("missing")
+        return cls([Input(**given) for given in entry["inputs"]], entry["features"], entry["units"], words, missing)
 
     def entry(self, labels: Sequence[str] | None) -> dict[str, Any]:
-        """For config.json and the metadata of an exported graph."""
-        return {**asdict(self), "labels": labels}
+        """For config.json and the metadata of an exported graph; of words and gaps only where there may be some."""
+        given = asdict(self)
+        if not self.encodes:
+            given = {key: value for key, value in given.items() if key not in ("categories", "missing")}
+        return {**given, "labels": labels}
 
 
 @dataclass(frozen=True)
@@ -166,6 +186,12 @@ def _what_goes_in(given: Mapping[str, Any]) -> str:
     ]
     units = [f"{name} in {unit}" for name, unit in given["units"].items()]
     lines += [f"- features of a row: {_names(given['features'])}"] if given["features"] else []
+    lines += [f"- words of {name}: {_names(words)}" for name, words in given.get("categories", {}).items()]
+    if given.get("missing") is not None:
+        lines += [
+            f"- a missing number is {given['missing']:.8g}, an unknown or missing word −1, a word its place in its "
+            "list (from 0): `student.encode(frame)` makes such rows of a data frame"
+        ]
     return "\n".join(["## What goes in\n", *lines, *([f"- units: {_names(units)}"] if units else [])])
 
 
@@ -224,6 +250,8 @@ FORM = {  # of config.json, as far as it is read
         "inputs": [{"name": str, "shape": (None, [(int, str)]), "dtype": str}],
         "features": [str],
         "units": {str: str},
+        "categories?": {str: [str]},
+        "missing?": (None, float),
     },
     "notes?": {
         "data?": str,

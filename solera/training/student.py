@@ -18,6 +18,7 @@ from solera.core.folders import write_version
 from solera.core.schema import reading
 from solera.core.tensor_files import parse_tensors, tensor_parts
 from solera.data import Tokenizer, as_inputs, map_tensors, tensors_in
+from solera.data.table import Columns, is_frame
 from solera.data.tokenizers import tokenizer_of
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
@@ -94,7 +95,7 @@ class Student(nn.Module):
         It answers on the device that its weights are on (`student.to("cuda")`), and the answer stays there.
         """
         self.eval()
-        inputs = as_inputs(self._in_order(inputs))
+        inputs = as_inputs(self.encode(inputs))
         self._check(inputs)
         device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
         outputs: list[Tensor] = []
@@ -147,6 +148,17 @@ class Student(nn.Module):
     def read(self, text: str | Sequence[str]) -> Reading:
         """A text's words, tags and entities, and how uncertain the student is of the text as a whole."""
         return read(self, text)
+
+    def encode(self, inputs: Any) -> Any:
+        """Inputs as the network takes them: a data frame's columns in their order, its words and gaps as numbers.
+
+        Anything but a data frame is returned as it is.
+        """
+        inputs = self._in_order(inputs)
+        if not is_frame(inputs) or not self.preprocessing.encodes:
+            return inputs
+        names = self.preprocessing.features or [str(name) for name in inputs.columns]
+        return Columns(names, self.preprocessing.categories).encode(inputs)
 
     def _in_order(self, inputs: Any) -> Any:
         """A data frame's columns as they stood when it was distilled, by their names."""

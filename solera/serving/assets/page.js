@@ -51,7 +51,8 @@ async function takePicture(file) {
 
 function askRow(event) {
   event.preventDefault();
-  ask([[...document.querySelectorAll("#fields input")].map((field) => Number(field.value))]);
+  const cell = (field) => field.value === "" ? null : field.type === "number" ? Number(field.value) : field.value;
+  ask([[...document.querySelectorAll("#fields input, #fields select")].map(cell)]);
 }
 
 function askPasted(event) {
@@ -246,9 +247,11 @@ function fields(model) {
   const [size] = model.inputs[0].shape;
   const names = model.features.length ? model.features : Array.from({ length: size }, (_, i) => `number ${i + 1}`);
   for (const name of names) {
-    const label = made("label", "", name), field = made("input");
+    const words = Object.hasOwn(model.categories, name) ? model.categories[name] : null;
+    const label = made("label", "", name), field = made(words ? "select" : "input");
     if (model.units[name]) label.append(made("small", "", ` in ${model.units[name]}`));
-    Object.assign(field, { type: "number", step: "any", required: true, value: "0" });
+    if (words) for (const word of ["", ...words]) field.append(new Option(word || "missing", word));
+    else Object.assign(field, { type: "number", step: "any", required: !model.missing, value: "0" });
     label.append(field);
     $("fields").append(label);
   }

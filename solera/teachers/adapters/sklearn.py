@@ -56,10 +56,14 @@ class Estimator(_Sklearn):
         found = getattr(model, "classes_", None)
         self.classes = None if found is None or np.ndim(found) != 1 else class_names(found)
 
+    def answer(self, inputs: Any) -> Any:
+        """What the model says of these inputs, as it says it."""
+        return self.model.predict_proba(self._features(inputs))
+
     @torch.no_grad()
     def forward(self, inputs: Any) -> Float[Tensor, "B K"]:
         who = f"{type(self.model).__name__}.predict_proba"
-        answer = np.asarray(self.model.predict_proba(self._features(inputs)), dtype=np.float64)
+        answer = np.asarray(self.answer(inputs), dtype=np.float64)
         if answer.ndim != 2 or len(answer) != len(inputs):
             raise ValueError(f"{who} must give (examples, classes), got {answer.shape} for {len(inputs)} examples")
         return log_of_probabilities(torch.from_numpy(answer), f"the answers of {who}").float().to(inputs.device)
@@ -68,10 +72,14 @@ class Estimator(_Sklearn):
 class Regressor(_Sklearn):
     """A fitted regressor, asked through `predict`: it gives a mean for every target dimension and no variance."""
 
+    def answer(self, inputs: Any) -> Any:
+        """What the model says of these inputs, as it says it."""
+        return self.model.predict(self._features(inputs))
+
     @torch.no_grad()
     def forward(self, inputs: Any) -> Float[Tensor, "B D"]:
         who = f"{type(self.model).__name__}.predict"
-        answer = np.asarray(self.model.predict(self._features(inputs)))
+        answer = np.asarray(self.answer(inputs))
         if answer.ndim not in (1, 2) or len(answer) != len(inputs) or answer.dtype.kind != "f":
             raise ValueError(
                 f"{who} must give a number per example and target dimension, got {answer.dtype} {answer.shape} for "
