@@ -18,7 +18,7 @@ from solera.core.folders import write_version
 from solera.core.schema import reading
 from solera.core.tensor_files import parse_tensors, tensor_parts
 from solera.data import Tokenizer, as_inputs, map_tensors, tensors_in
-from solera.data.table import Columns, is_frame
+from solera.data.table import Columns, in_order, is_frame
 from solera.data.tokenizers import tokenizer_of
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
@@ -154,23 +154,11 @@ class Student(nn.Module):
 
         Anything but a data frame is returned as it is.
         """
-        inputs = self._in_order(inputs)
+        inputs = in_order(inputs, self.preprocessing.features)
         if not is_frame(inputs) or not self.preprocessing.encodes:
             return inputs
         names = self.preprocessing.features or [str(name) for name in inputs.columns]
         return Columns(names, self.preprocessing.categories).encode(inputs)
-
-    def _in_order(self, inputs: Any) -> Any:
-        """A data frame's columns as they stood when it was distilled, by their names."""
-        features, given = list(self.preprocessing.features), [str(name) for name in getattr(inputs, "columns", ())]
-        if not features or not given or given == features:
-            return inputs
-        if missing := [name for name in features if name not in given]:
-            raise ValueError(
-                f"this student was distilled on the columns {', '.join(features[:8])}, and {missing[0]!r} is not among "
-                f"{', '.join(given[:8])}: pass a data frame that has them"
-            )
-        return inputs[[inputs.columns[given.index(name)] for name in features]]
 
     def _check(self, inputs: Any) -> None:
         """Refuses numbers that are not finite, by row, and rows of another width than it was distilled on."""
