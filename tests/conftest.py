@@ -11,8 +11,8 @@ import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-import tests.typecheck  # noqa: F401  (the hook looks it up by name)
 from tests import browser as chromium
+from tests import typecheck
 
 # Before anything imports solera: every annotated function checks its tensors from now on.
 install_import_hook("solera", "tests.typecheck.checker")
@@ -30,6 +30,7 @@ def _alike_in_any_order():
     random.seed(0)
     np.random.seed(0)  # libraries draw from it
     torch.manual_seed(0)
+    typecheck.check_again()
     with quiet():
         yield
 

@@ -1,12 +1,16 @@
 """The code blocks of the documentation, run as they stand."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from solera import methods
+
 DOCS = Path(__file__).parents[1] / "docs"
 NEEDS = {"Lightning": "pytorch_lightning", "Hugging Face Trainer": "accelerate"}
+PARTS = ["When to choose it", "The equation", "Example", "Limits", "Results"]
 
 
 def blocks(page):
@@ -42,13 +46,41 @@ def test_tagging_from_a_file_to_entities(tmp_path, monkeypatch, capsys):
     assert scope["result"].rows["student"]["F1"] == 1
 
 
-@pytest.mark.parametrize("page", ["dirichlet-mixture", "logistic-normal"])
-def test_the_example_of_a_richer_law_runs(page, capsys):
+def method_pages():
+    """The page of every public method is called as its module is."""
+    kinds = [getattr(methods, name) for name in methods.__all__]
+    kinds = [kind for kind in kinds if isinstance(kind, type) and kind is not methods.Method]
+    return [kind.__module__.split(".")[-1].replace("_", "-") for kind in kinds]
+
+
+@pytest.mark.parametrize("page", method_pages())
+def test_every_method_has_a_page_with_the_same_parts(page):
+    text = (DOCS / "methods" / f"{page}.md").read_text()
+    titles = [title for title in re.findall(r"^## (.*)$", text, re.M) if title in PARTS]
+    assert titles == PARTS
+    assert f"methods/{page}.md" in (DOCS.parent / "mkdocs.yml").read_text()
+    assert "](../results/" in text.split("## Results")[1] or "not published yet" in text
+    assert len([code for _, code in blocks(f"methods/{page}.md")]) == 1
+
+
+def test_the_default_method_comes_first():
+    listed = re.findall(r"methods/(\S+)\.md", (DOCS.parent / "mkdocs.yml").read_text())
+    assert listed[0] == "proxy-dirichlet"
+    assert set(listed) == {*method_pages(), "perturbations"}
+
+
+@pytest.mark.parametrize("page", [*method_pages(), "perturbations"])
+def test_the_example_of_a_method_runs(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     scope = {}
     (code,) = [code for _, code in blocks(f"methods/{page}.md")]
     exec(compile(code, page, "exec"), scope)
-    assert scope["said"].knowledge.min() > 0
-    assert "tensor" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    if "# familiar, unfamiliar" in code:
+        familiar, unfamiliar = json.loads(printed.splitlines()[-1])
+        assert unfamiliar > 3 * familiar
+    if "said" in scope and hasattr(scope["said"], "knowledge"):
+        assert scope["said"].knowledge.min() > 0
 
 
 def test_scikit_learn_from_a_vote_to_a_student(tmp_path, monkeypatch, short_rounds, capsys):

@@ -1,4 +1,4 @@
-"""What views bring: the table of docs/views.md. Run `python tools/views_table.py rows` or `images`.
+"""What views bring: the table of docs/views.md. Run `python tools/views_table.py rows`, `images` or `continuous`.
 
 Sets of scikit-learn's own. Members and students learn on 60 % of the rows of the known classes; the numbers are for the
 other 40 % (validation) and for the classes that nobody was shown.
@@ -8,13 +8,21 @@ import sys
 
 import numpy as np
 import torch
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_classification
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_digits,
+    load_wine,
+    make_classification,
+    make_friedman1,
+    make_friedman2,
+)
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 
 import solera
 from solera.core.progress import quiet
 from solera.data.augment import Blend, Crop, InTurn, Jitter, Munge, Noise, OneOf, Plain, Resample, Shift
+from solera.nn import MLP
 from solera.training import views as training_views
 
 MEMBERS = 8
@@ -89,9 +97,23 @@ def image_views(x: torch.Tensor) -> dict:
     }
 
 
+def far_views(x: torch.Tensor) -> dict:
+    half = (Plain(), Resample(x, 0.3))
+    return {
+        "none": None,
+        "half": OneOf(*half),
+        "half, jitter 2 in 1 of 5": OneOf(*half, *half, Jitter(x, 2.0)),
+        "half, jitter 3 in 1 of 5": OneOf(*half, *half, Jitter(x, 3.0)),
+    }
+
+
 def scores(prediction, far, y: torch.Tensor) -> list[float]:
-    """Accuracy in %, NLL, and the AUROC in % of the unfamiliar classes by total and by knowledge."""
-    found = [100 * float((prediction.mean.argmax(-1) == y).float().mean()), -float(prediction.log_prob(y).mean())]
+    """Accuracy in %, or RMSE, NLL, and the AUROC in % of the unfamiliar inputs by total and by knowledge."""
+    if y.is_floating_point():
+        first = float((prediction.mean - y).square().mean().sqrt())
+    else:
+        first = 100 * float((prediction.mean.argmax(-1) == y).float().mean())
+    found = [first, -float(prediction.log_prob(y).mean())]
     for name in ("total", "knowledge"):
         if far is None:
             found.append(float("nan"))
@@ -116,7 +138,9 @@ def compare(name: str, kind: str, teacher, table: dict, x, y, held, far, seed: i
         show(name, kind, seed, words, numbers=found)
     for words, view in table.items():
         training_views.SEEDED = 16 if "16 seeded" in words else 4
-        distiller = solera.Distiller(training=solera.Training(epochs=100, seed=seed), views=view).fit(teacher, x, y)
+        labels_too = None if y.ndim == 2 else y
+        training = solera.Training(epochs=100, seed=seed)
+        distiller = solera.Distiller(training=training, views=view).fit(teacher, x, labels_too)
         found = scores(distiller.predict(inputs), None if far is None else distiller.predict(far), labels)
         show(name, kind, seed, words, numbers=found)
 
@@ -145,6 +169,28 @@ def images(seed: int) -> None:
     compare("digits", "convnets", members, image_views(x), x, y, (held, answer), far, seed)
 
 
+def continuous(seed: int) -> None:
+    """Friedman's functions; unfamiliar are held-out rows with every number moved by 3 to 5 standard deviations."""
+    made = {"Friedman 1": make_friedman1(3000, 5, noise=1.0, random_state=seed)}
+    made["Friedman 2"] = make_friedman2(3000, noise=100.0, random_state=seed)
+    for name, arrays in made.items():
+        x, y = (torch.tensor(array, dtype=torch.float32) for array in arrays)
+        (x, held), (y, answer) = x.split(1500), y.unsqueeze(1).split(1500)
+        draw = torch.Generator().manual_seed(seed)
+        sizes = 3 + 2 * torch.rand(held.shape, generator=draw)
+        signs = torch.rand(held.shape, generator=draw).sub(0.5).sign()
+        members = solera.train_ensemble(
+            lambda x=x, y=y: MLP.for_inputs(x, 2, (64, 64), targets=y),
+            solera.Batches(x, y),
+            MEMBERS,
+            solera.Training(epochs=40, lr=3e-3, seed=seed),
+        )
+        far = held + sizes * signs * x.std(0)
+        compare(name, "networks", members, far_views(x), x, y, (held, answer), far, seed)
+
+
 if __name__ == "__main__":
     with quiet():
-        {"rows": rows, "images": images}[sys.argv[1]](int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+        {"rows": rows, "images": images, "continuous": continuous}[sys.argv[1]](
+            int(sys.argv[2]) if len(sys.argv) > 2 else 0
+        )

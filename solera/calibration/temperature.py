@@ -1,4 +1,4 @@
-"""Temperature scaling: one number that makes probabilities honest (Guo et al., 2017; `latentbe` eq. 22–25).
+"""Temperature scaling: one number that calibrates probabilities (Guo et al., 2017; `latentbe` eq. 22–25).
 
 Logits may be any scores that softmax turns into the prediction, log-probabilities included. For an ensemble the
 temperature is applied after averaging: pass ln p̄, the logarithm of the mean of the members' probabilities.

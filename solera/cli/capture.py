@@ -32,10 +32,10 @@ def capture(
     """Ask every member once about every input and keep the answers: checksummed, resumable after a kill."""
     from solera.data import Batches
     from solera.distributions.families import family_named
-    from solera.recipes.arrays import load_array, load_saw, teacher_from
     from solera.teachers import Ensemble, TopKCodec, TransferSet
     from solera.teachers import capture as remember
     from solera.teachers import verify as compare
+    from solera.teachers.from_files import load_array, load_saw, teacher_from
     from solera.training.distiller import floats
 
     x = floats(load_array(str(inputs)))

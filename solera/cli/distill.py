@@ -64,7 +64,8 @@ def distill(
     """Distil an array of member predictions into one student, and compare the two on examples it has not seen."""
     from solera.cli.run import carry_out
     from solera.recipes.arrays import Arrays
-    from solera.recipes.tag_files import TagFiles, are_tag_files
+    from solera.recipes.tag_files import TagFiles
+    from solera.training.tag_files import are_tag_files
 
     if task == "tagging" or (not task and are_tag_files(members)):
         if inputs is not None or variances is not None:

@@ -60,7 +60,7 @@ def students_in(
 def inputs_by_set(inputs: Path, unfamiliar: Sequence[str]) -> "dict[str, Tensor]":
     """The test inputs and the unfamiliar ones, all of one shape."""
     from solera.core.checks import require_finite
-    from solera.recipes.arrays import load_array
+    from solera.teachers.from_files import load_array
     from solera.training.distiller import floats
 
     sets: dict[str, Tensor] = {}
@@ -88,9 +88,9 @@ def ensemble_of(
     import torch
 
     from solera.data import Batch
-    from solera.recipes.arrays import as_labels, first_member, teacher_from
     from solera.teachers import Ensemble
     from solera.teachers.adapters import Forecasts, Predictions
+    from solera.teachers.from_files import as_labels, first_member, teacher_from
 
     for name in elsewhere.keys() - sets.keys():
         raise ValueError(f"--members-unfamiliar names {name!r}, but there is no --unfamiliar {name}=FILE")
@@ -215,9 +215,9 @@ def evaluate(
     from solera.core.disk import only_writer
     from solera.data import Batches
     from solera.evaluation import evaluate as compare
-    from solera.recipes.arrays import as_labels, load_array, load_saw
-    from solera.recipes.tag_files import are_tag_files
     from solera.tasks import task_named, task_of
+    from solera.teachers.from_files import as_labels, load_array, load_saw
+    from solera.training.tag_files import are_tag_files
 
     if task == "tagging" or (not task and are_tag_files([labels])):
         others = named(unfamiliar or [], "--unfamiliar"), named(members_unfamiliar or [], "--members-unfamiliar")

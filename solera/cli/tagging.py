@@ -55,8 +55,8 @@ def evaluate_tags(
     from solera.data import Tags, load_conll
     from solera.evaluation import evaluate
     from solera.nn import WordFeatures
-    from solera.recipes.tag_files import batches_of, require_files, write_said
     from solera.tasks import Tagging
+    from solera.training.tag_files import batches_of, require_files, write_said
 
     require_files([*members, labels, *unfamiliar.values()])
     networks = {name: student for name, (_, student) in students.items()}

@@ -1,4 +1,4 @@
-"""NumPy files of strangers: what a header promises is compared with the file before any memory is taken.
+"""Untrusted NumPy files: what a header promises is compared with the file before any memory is taken.
 
 An array in a file takes as many bytes as the file has. A compressed one may take more: at most `UNPACKED` bytes and
 three times the size of its file, which no archive of predictions needs and an archive made to harm exceeds.

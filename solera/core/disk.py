@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, checksums, manifests that know when they were damaged."""
+"""Atomic writes, checksums, and manifests that notice damage: a file is whole or not there."""
 
 import errno
 import fcntl

@@ -8,7 +8,7 @@ _ROUNDING = 1e-12  # a slope this small, relative to the vectors' lengths, is no
 
 
 def _step(a: Tensor, residual: Tensor, w: Tensor, upper: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
-    """To the least ‖a·w + o‖ over the free weights with their sum kept, or as far as the first bound; and who is full.
+    """Moves the free weights, their sum kept, to the least ‖a·w + o‖ or the first bound; and which rows met no bound.
 
     Among equally good directions the shortest one: the pseudo-inverse asks for no rank.
     """

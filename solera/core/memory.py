@@ -1,4 +1,4 @@
-"""Memory that was freed, handed back."""
+"""Hands freed memory back to the operating system."""
 
 import ctypes
 

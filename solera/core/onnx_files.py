@@ -1,4 +1,4 @@
-"""ONNX files of strangers: what a model reads besides itself lies beside it, and is a regular file."""
+"""Untrusted ONNX files: what a model reads besides itself lies beside it, and is a regular file."""
 
 from collections.abc import Iterator
 from pathlib import Path

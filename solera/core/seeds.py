@@ -1,4 +1,4 @@
-"""One function seeds everything; named streams are independent of each other."""
+"""Seeds: one function for all random numbers, with independent named streams."""
 
 import hashlib
 import random

@@ -115,11 +115,6 @@ def trigamma_tail(u: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     return _evaluate(_R, 2.0, u)
 
 
-def trigamma_remainder(u: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """P(u) = ψ₁(1 + a)/u; 1 far out, π²/6 at a = 0."""
-    return 1 + u * trigamma_tail(u)
-
-
 def trigamma_deficit(u: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     """Q(u) = (1 − a·ψ₁(1 + a))/u; ½ far out, 1 at a = 0."""
     return 1 - (1 - u) * trigamma_tail(u)
@@ -128,18 +123,6 @@ def trigamma_deficit(u: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
 def logarithm_remainder(m: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     """L(m) = −ln(1 − m)/m for m ≤ ½; 1 at m = 0, 2·ln 2 at m = ½."""
     return _evaluate(_L, 4.0, m)
-
-
-def digamma1p(a: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """ψ(1 + a)."""
-    u = (1 + a).reciprocal()
-    return a.log1p() + u * digamma_remainder(u)
-
-
-def lgamma1p(a: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """lnΓ(1 + a)."""
-    u = (1 + a).reciprocal()
-    return (a + 0.5) * a.log1p() - a + a * u * lgamma_remainder(u)
 
 
 def digamma_excess(a: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:

@@ -1,4 +1,4 @@
-"""Where numbers came from."""
+"""The versions of Solera and its dependencies, and the machine: where numbers came from."""
 
 import os
 import platform

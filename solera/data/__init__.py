@@ -3,7 +3,8 @@
 from solera.data.arrays import as_array, as_inputs
 from solera.data.as_batches import as_batches, fingerprint_of, one_epoch, shuffling
 from solera.data.audio import Recordings, read_audio, resample
-from solera.data.augment import View, default_views
+from solera.data.augment import View
+from solera.data.auto_views import default_views
 from solera.data.batch import (
     UNLABELLED,
     Batch,

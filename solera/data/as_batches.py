@@ -1,4 +1,4 @@
-"""The door for data: whatever people hold, as batches."""
+"""Data in any supported form, as batches."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice

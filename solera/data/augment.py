@@ -7,17 +7,16 @@ view of an example does not hang on its neighbours.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from solera.core.checks import require_fraction, require_positive
-from solera.core.seeds import generator
 from solera.data.draws import Draws, Fresh
 
-MOST_ROWS = 4096  # of a reference table that `default_views` keeps
+MOST_JITTER = 0.5  # standard deviations: what moves a row further is no longer of its class
 
 
 class View(ABC):
@@ -140,13 +139,20 @@ class Munge(View):
 
 @dataclass(frozen=True, eq=False)
 class Jitter(View):
-    """x′_d = x_d + scale·s_d·z_d with z ~ N(0, 1) and s_d the standard deviation of feature d in the table."""
+    """x′_d = x_d + scale·s_d·z_d with z ~ N(0, 1) and s_d the standard deviation of feature d in the table.
+
+    A scale of 2 leads off the table's range: there the student hears what the ensemble does not know.
+    """
 
     table: Float[Tensor, "N D"]
     scale: float = 0.1
 
     def __post_init__(self) -> None:
         require_positive("scale", self.scale)
+
+    @property
+    def keeps_class(self) -> bool:
+        return self.scale <= MOST_JITTER
 
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         _require_like(self.table, inputs)
@@ -273,22 +279,3 @@ class OneOf(_Several):
             mine = (which == number).reshape(-1, *[1] * (inputs.ndim - 1))
             result = torch.where(mine, view.seen(inputs, draws), result)
         return result
-
-
-def default_views(inputs: Any) -> View | None:
-    """The views that `views="auto"` stands for, by the kind of the inputs; None where there are none.
-
-    Rows of real numbers `(N, D)`: every second one at random as it is, the others with 30 % of their features
-    resampled. Images `(N, C, H, W)`: every second one as it is, the others shifted by up to an eighth of their size.
-    Token ids, class numbers and nests of several tensors have no default. `inputs` serve as the reference table (of
-    more than 4,096 rows, a random 4,096). Chosen by the tables of docs/views.md.
-    """
-    if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
-        return None
-    if inputs.ndim == 2:
-        some = torch.randperm(len(inputs), generator=generator(0, "reference"))[:MOST_ROWS]
-        table = inputs[some.sort().values].detach().cpu()
-        return OneOf(Plain(), Resample(table, 0.3))
-    if inputs.ndim == 4:
-        return OneOf(Plain(), Shift(max(1, min(inputs.shape[2:]) // 8)))
-    return None

@@ -21,6 +21,19 @@ def is_frame(values: Any) -> bool:
     return hasattr(values, "columns") and hasattr(values, "iloc")
 
 
+def in_order(inputs: Any, features: Sequence[str]) -> Any:
+    """A data frame's columns as they stood when a student was distilled, by their names; anything else as it is."""
+    given = [str(name) for name in getattr(inputs, "columns", ())]
+    if not features or not given or given == list(features):
+        return inputs
+    if missing := [name for name in features if name not in given]:
+        raise ValueError(
+            f"this student was distilled on the columns {', '.join(features[:8])}, and {missing[0]!r} is not among "
+            f"{', '.join(given[:8])}: pass a data frame that has them"
+        )
+    return inputs[[inputs.columns[given.index(name)] for name in features]]
+
+
 def _finite(values: np.ndarray, column: str) -> np.ndarray:
     """Numbers as float32, MISSING for NaN; infinities, and what float32 cannot hold, are refused."""
     with np.errstate(over="ignore"):

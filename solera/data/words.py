@@ -1,4 +1,4 @@
-"""A text as words, each with its place: where nobody has a tokenizer of their own."""
+"""A text as words, each with its place, where no tokenizer is given."""
 
 import re
 import unicodedata

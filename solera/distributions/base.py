@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Prediction(ABC):
-    """A distribution over the answer y. Uncertainty is in nats (classes) or variance (reals)."""
+    """A distribution over the answer y. Uncertainty is in nats (classes) or variance (continuous targets)."""
 
     @property
     @abstractmethod
@@ -25,7 +25,7 @@ class Prediction(ABC):
 
     @abstractmethod
     def log_prob(self, y: Shaped[Tensor, "..."]) -> Float[Tensor, "*batch"]:
-        """ln p(y): of a class `[*batch]`, or the density at a real target `[*batch, D]` (D = 1: `[*batch]` will do)."""
+        """ln p(y) of a class `[*batch]`, or the density at continuous targets `[*batch, D]` (`[*batch]` if D = 1)."""
 
 
 class SecondOrder(Prediction):
@@ -53,11 +53,11 @@ class SecondOrder(Prediction):
 
 
 class Targets(SecondOrder):
-    """What a teacher said about a batch: every member's words, or a summary that outlived them."""
+    """What a teacher said about a batch: every member's prediction, or a summary of them."""
 
     @property
     def family(self) -> Literal["categorical", "gaussian"]:
-        """What the members speak of: "categorical" (classes) or "gaussian" (real targets)."""
+        """What the members predict: "categorical" (classes) or "gaussian" (continuous targets)."""
         return "categorical"
 
     members: Any  # the members' own predictions, member axis −2; a summary raises a ValueError that names the remedy

@@ -43,7 +43,7 @@ class Categorical(Prediction):
 
     @staticmethod
     def outputs(size: int) -> int:
-        """How many outputs of a network speak of `size` classes."""
+        """How many outputs a network needs for `size` classes."""
         return size
 
     @classmethod

@@ -49,7 +49,7 @@ class Gaussian(Prediction):
 
     @staticmethod
     def outputs(size: int) -> int:
-        """How many outputs of a network speak of a target of `size` dimensions."""
+        """How many outputs a network needs for a target of `size` dimensions."""
         return 2 * size
 
     @classmethod

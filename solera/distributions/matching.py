@@ -98,7 +98,7 @@ def matched_precision(targets: Targets, match: Match, classes: int) -> Float[Ten
     if not spread.isfinite().all():
         raise ValueError(
             f"the members' spread by match={match!r} is {spread[~spread.isfinite()][0]}: a member rules out (logit −∞) "
-            "a class that another allows, or says NaN: use match='mi', which bears the first, or give such a class a "
+            "a class that another allows, or says NaN: use match='mi', which allows the first, or give such a class a "
             "small probability"
         )
     return (classes - 1) / spread.clamp(min=SMALLEST_SPREAD)

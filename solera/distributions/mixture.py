@@ -1,4 +1,4 @@
-"""Members that speak together: what an ensemble answers, live or remembered, and what Hydra's heads do."""
+"""Several members as one prediction: an ensemble's answer, live or remembered, and that of Hydra's heads."""
 
 from dataclasses import dataclass, field
 from functools import cached_property

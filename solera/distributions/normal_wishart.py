@@ -1,4 +1,4 @@
-"""A Normal-Wishart over Gaussians: what a prior network for real targets answers (Malinin et al., 2020)."""
+"""A Normal-Wishart over Gaussians: what a prior network for continuous targets answers (Malinin et al., 2020)."""
 
 import math
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class NormalWishart(SecondOrder):
 
     @staticmethod
     def outputs(size: int) -> int:
-        """How many outputs of a network speak of a target of `size` dimensions."""
+        """How many outputs a network needs for a target of `size` dimensions."""
         return 2 * size + 2
 
     @classmethod

@@ -49,7 +49,7 @@ def average_weights(models: Sequence[nn.Module]) -> nn.Module:
 
 @torch.no_grad()
 def update_batch_norm(model: nn.Module, batches: ManyBatches) -> nn.Module:
-    """Estimates every batch-norm layer's mean and variance anew, in one pass over (shuffled) data; returns the model.
+    """Estimates every batch-norm layer's mean and variance again, in one pass over (shuffled) data; returns the model.
 
     Each batch is normalised by itself, as in training, and counts by its size; dropout is off, as in evaluation.
     """

@@ -1,4 +1,4 @@
-"""MC dropout as a teacher (Gal and Ghahramani, 2016): one network, M fixed choices of the units that fall silent.
+"""MC dropout as a teacher (Gal and Ghahramani, 2016): one network, M fixed masks of the units that are dropped.
 
 f_m(x) = f(x; z_m) with z_m drawn once per member: every unit of a dropout layer is multiplied by 0, with the layer's
 probability p, or by 1/(1 − p). For any one input the M answers are independent draws of MC dropout; across inputs a

@@ -50,8 +50,8 @@ def saw_mask(index: Int[Tensor, " N"], rows: Sequence[Int[Tensor, " _"]]) -> Boo
 def bag_rows(examples: int, members: int, seed: int = 0) -> tuple[list[Int[Tensor, " N"]], Bool[Tensor, "N M"]]:
     """Each member's bootstrap sample of the rows (as many as there are, with repeats), and which rows it saw.
 
-    A member misses a row with probability (1 − 1/N)^N ≈ 1/e. The 0.63^M of the rows that are in every bag, for which
-    nobody could speak out of bag, are taken out of one bag each, and rows of that bag repeated in their place.
+    A member misses a row with probability (1 − 1/N)^N ≈ 1/e. The 0.63^M of the rows that are in every bag, which no
+    member could predict out of bag, are taken out of one bag each, and rows of that bag repeated in their place.
     """
     if examples < 1 or members < 1:
         raise ValueError(f"bags need at least one example and one member, got {examples} and {members}")
@@ -103,8 +103,8 @@ def train_folds(
 ) -> Ensemble:
     """Trains `folds · repeats` networks, each on all examples but one fold; each repeat deals the folds out afresh.
 
-    To any one example `repeats` members are new. With one, nobody can disagree about it: to distil knowledge on these
-    very examples, repeat, or bag. Folds are stratified where an example's label is one class. With a folder, a killed
+    To any one example `repeats` members are new. With one, there is no disagreement about it: to distil knowledge on
+    these examples, repeat, or bag. Folds are stratified where an example's label is one class. With a folder, a killed
     run goes on where it was.
     """
     if repeats < 1:

@@ -1,4 +1,4 @@
-"""What all ways of making members share: first weights of their own, and a look at the data."""
+"""What all ways of making members share: first weights of their own, and a check of the data."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from solera.training.fit import first_of, task_for
 
 
 def prepared(data: Any, task: Task | None) -> tuple[ManyBatches, Task]:
-    """The data as batches, and the task, guessed from the first of them where nobody said."""
+    """The data as batches, and the task, guessed from the first of them where it is not given."""
     batches = as_batches(data, read=None if task is None else task.batch)
     return batches, task_for(task, first_of(batches))
 

@@ -47,7 +47,7 @@ def compare(evaluations: Mapping[str, Evaluation]) -> Evaluation:
     """All models of these evaluations, named `A: Proxy`; one that said the same in all of them is there once.
 
     The first evaluation's reference, single member and baseline are everybody's. Where the others had another
-    reference, it is not known how far their models are from this one answer by answer. Intervals are drawn anew.
+    reference, it is not known how far their models are from this one answer by answer. Intervals are computed again.
     """
     if len(evaluations) < 2:
         raise ValueError(f"there is nothing to compare {', '.join(evaluations) or 'nothing'} with: give two or more")

@@ -1,4 +1,4 @@
-"""What became of each thing: kept, lost or unclear, and the sentence that says so with its numbers.
+"""Whether each property is kept, lost or unclear, and the sentence that says so with its numbers.
 
 `solera.evaluation.verdict` states the rules.
 """
@@ -25,7 +25,7 @@ WORDS = {"kept": "kept", "lost": "lost", "unclear": "not surely kept"}
 
 @dataclass(frozen=True)
 class Judged:
-    """What became of one thing, and the sentence that says so."""
+    """Whether one property is kept, lost or unclear, and the sentence that says so."""
 
     state: State
     sentence: str

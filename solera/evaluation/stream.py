@@ -116,7 +116,7 @@ def pieces(batch: Batch, sources: Mapping[str, Source], name: str, position: int
 
 
 def _check(said: Mapping[str, Prediction], batch: Batch, task: Task) -> None:
-    """All models must speak of the same classes or targets, and the labels of those too."""
+    """All models and the labels must have the same classes or targets."""
     sizes = {name: prediction.mean.shape[-1] for name, prediction in said.items()}
     first, size = next(iter(sizes.items()))
     what = family_named(task.family).sizes

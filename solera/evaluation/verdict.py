@@ -62,7 +62,7 @@ FASTER = 1.5  # times: a student so much faster than a single member is a gain
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of each thing, what to deploy, and the sentences that say so.
+    """Whether each property is kept, what to deploy, and the sentences that say so.
 
     `undecided`: the student is not deployed for want of evidence, not for a fault. `better` and `worse` name, for each
     rival, the scores in which the student surely is.

@@ -125,10 +125,10 @@ def ae_kd_loss(
 
 @dataclass(frozen=True)
 class AEKD(Method):
-    """Like EnD, but of a mean that leans towards the teachers whose gradients agree; no weight exceeds `bound`.
+    """Like EnD, with a mean that gives more weight to teachers whose gradients agree; no weight exceeds `bound`.
 
-    `bound` 1/M is EnD. Weights are found anew for every batch, or for every example by itself; in `distill` padding has
-    no part in them. Of a member's own weight only counts whether it is 0. The gradient holds the weights constant, so
+    `bound` 1/M is EnD. Weights are computed for every batch, or for every example; in `distill` padding does not count.
+    Of a member's own weight only counts whether it is 0. The gradient holds the weights constant, so
     it is not the slope of the loss as a function of the output.
     """
 

@@ -19,15 +19,15 @@ from solera.distributions.gaussian import Gaussian
 
 
 def require_family(method: "Method", targets: Targets) -> None:
-    """Refuses real targets where classes are meant, and the other way round."""
+    """Refuses continuous targets where classes are meant, and the other way round."""
     wanted = getattr(method, "family", "categorical")
     if targets.family != wanted:
         name = type(method).__name__
         fields = [field.name for field in dataclasses.fields(method)]
         other = {"categorical": "ProxyDirichlet, say", "gaussian": "NormalWishart, say"}[targets.family]
         remedy = f"{name}(family={targets.family!r})" if "family" in fields else other
-        what = {"categorical": "class probabilities", "gaussian": "means and variances of real targets"}
-        raise ValueError(f"the teacher speaks of {what[targets.family]}, {name} of {what[wanted]}: use {remedy}")
+        what = {"categorical": "class probabilities", "gaussian": "means and variances of continuous targets"}
+        raise ValueError(f"the teacher gives {what[targets.family]}, {name} needs {what[wanted]}: use {remedy}")
 
 
 def one_to_one(
@@ -91,7 +91,7 @@ class Method(ABC):
 
     @property
     def softmax(self) -> bool:
-        """Whether in training the mean of a prediction is the softmax of the output; default: nobody knows."""
+        """Whether in training the mean of a prediction is the softmax of the output; default: no."""
         return False
 
     def batch_loss(

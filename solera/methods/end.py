@@ -100,7 +100,7 @@ class EnD(Method):
     """Keeps the ensemble's prediction and total uncertainty; its split into data and knowledge is lost.
 
     At temperature 1 it reads summaries too; `tail` says what becomes of the classes that `top_k` did not keep.
-    Of the Gaussian family the network gives means and log-variances of real targets, and there is no temperature.
+    Of the Gaussian family the network gives means and log-variances of continuous targets, and there is no temperature.
     """
 
     temperature: float = 1.0

@@ -1,4 +1,4 @@
-"""EnD² for real targets: maximum likelihood of the members under a Normal-Wishart (Regression Prior Networks, 2020)."""
+"""EnD² for continuous targets: maximum likelihood under a Normal-Wishart (Regression Prior Networks, 2020)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -53,7 +53,7 @@ def normal_wishart_loss(
     size, wanted = student.location.shape[-1], member_mean.shape[-1]
     if size != wanted:
         raise ValueError(
-            f"a network of {output.shape[-1]} outputs speaks of {size} target dimensions, the members of {wanted}: "
+            f"a network of {output.shape[-1]} outputs is for {size} target dimensions, the members have {wanted}: "
             f"give it {second_order.NormalWishart.outputs(wanted)} outputs"
         )
     surer = second_order.NormalWishart(
@@ -67,7 +67,7 @@ def normal_wishart_loss(
 
 @dataclass(frozen=True)
 class NormalWishart(Method):
-    """Keeps the whole decomposition of a real target's variance into data and knowledge.
+    """Keeps the whole decomposition of a continuous target's variance into data and knowledge.
 
     The temperature stays at `initial_temperature` for a third of the training, falls linearly to 1 over the next third,
     and stays there, as for EnD². A diagonal Λ is a thin slice of the Wishart's matrices: for D > 1 the likeliest ν is

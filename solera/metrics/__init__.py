@@ -3,7 +3,7 @@
 Axes come first as *batch, any number of them, so that a batch of images and a padded batch of tokens are the same to
 every metric. `weight` has one entry per element. Weight 0 is padding: the element is dropped before anything is
 checked, so it may hold anything. Means (accuracy, nll, brier, ece, stratified_brier, agreement, mean_kl,
-mean_absolute_difference, and of real targets rmse, mae, mean_nll, crps, crps_student_t, coverage, coverage_at,
+mean_absolute_difference, and of continuous targets rmse, mae, mean_nll, crps, crps_student_t, coverage, coverage_at,
 coverage_error, interval_width) also honour weights other than 0 and 1; the metrics that rank or count elements (all
 others) only ask whether a weight is above 0.
 """

@@ -1,4 +1,4 @@
-"""How good a predicted distribution over real numbers is: errors, CRPS, coverage, and what its uncertainty is worth.
+"""How good a predicted distribution over continuous targets is: errors, CRPS, coverage, the value of its uncertainty.
 
 Targets and predictions are [*batch] or [*batch, D]; every one of the D cells counts, and `weight` has one entry per
 example or per cell. A mixture of Gaussians has its members on the last axis, behind those of y: [*batch, M].
@@ -109,7 +109,7 @@ def _members(mean: Values, variance: Values, weights: Values | None, layout: Ele
 
 
 def _targets(y: Values, weight: Values | None) -> tuple[Elements, Column]:
-    """Finite real targets without padding."""
+    """Finite continuous targets without padding."""
     layout, (column,) = columns({"y": to_numpy(y, "y").astype(np.float64)}, weight)
     require(np.isfinite(column), column, "y", layout, "pass finite numbers")
     return layout, column

@@ -100,12 +100,6 @@ def span_counts_by_type(predicted: Iterable[Span], gold: Iterable[Span]) -> dict
     }
 
 
-def correct_spans(predicted: Sequence[Span], gold: Iterable[Span]) -> NDArray[np.bool_]:
-    """Whether each predicted entity is there."""
-    true = set(gold)
-    return np.array([span in true for span in predicted], dtype=bool)
-
-
 def span_brier(confidence: Values, correct: Values) -> float:
     """The mean (confidence − correct)² over predicted entities; their ECE is `confidence_ece`."""
     layout, (certain, right) = columns({"confidence": confidence, "correct": correct}, None)

@@ -68,6 +68,17 @@ def naming_inputs(who: str, inputs: Any) -> Iterator[None]:
         ) from error
 
 
+def laid_out(network: nn.Module, inputs: Any) -> Any:
+    """Images channels-last for a network with convolutions: on a CPU its pooling alone is then several times faster.
+
+    One image alone is not worth the change.
+    """
+    if not isinstance(inputs, Tensor) or inputs.ndim != 4 or inputs.device.type != "cpu" or len(inputs) < 2:
+        return inputs
+    convolves = any(isinstance(part, nn.Conv2d) for part in network.modules())
+    return inputs.to(memory_format=torch.channels_last) if convolves else inputs
+
+
 def call(network: nn.Module, inputs: Any, wrapped: nn.Module | None = None) -> Any:
     """What the network says about these inputs; `wrapped` is the same network as several processes share it."""
     asked, inputs = wrapped or network, _single(network, inputs)

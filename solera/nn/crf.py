@@ -1,4 +1,4 @@
-"""A linear-chain conditional random field: the last layer of a tagger whose neighbouring tags know of each other."""
+"""A linear-chain conditional random field: the last layer of a tagger whose neighbouring tags depend on each other."""
 
 from collections.abc import Sequence
 
@@ -100,7 +100,7 @@ class CRF(nn.Module):
         allowed: Bool[Tensor, "B T K"],
         mask: Shaped[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B"]:
-        """ln P(every token bears one of the tags allowed for it): the sum over those sequences ÷ Z."""
+        """ln P(every token has one of the tags allowed for it): the sum over those sequences ÷ Z."""
         chain, _ = self._chain(emissions, mask)
         constrained, _ = self._chain(emissions.masked_fill(~allowed, -torch.inf), mask)
         return _difference(constrained.log_partition, chain.log_partition).to(_precision(emissions))

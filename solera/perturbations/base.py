@@ -106,7 +106,7 @@ class Perturbation(ABC):
                 f"{type(teacher).__name__}"
             )
         if not isinstance(teacher, Ensemble) or teacher.family != "categorical":
-            what = f"{type(teacher).__name__} of real targets" if isinstance(teacher, Ensemble) else type(teacher)
+            what = f"{type(teacher).__name__} of continuous targets" if isinstance(teacher, Ensemble) else type(teacher)
             raise ValueError(f"perturbations need an Ensemble of classifiers, got {what}")
         return teacher
 

@@ -1,4 +1,4 @@
-"""Output-diversified sampling: towards a random wish of what one teacher should say (Tashiro et al., 2020)."""
+"""Output-diversified sampling: along a random direction of one teacher's output (Tashiro et al., 2020)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The demonstration: handwritten digits, two of which nobody has ever shown to the models."""
+"""The demonstration: handwritten digits, two of which no model was trained on."""
 
 from dataclasses import dataclass
 

@@ -1,28 +1,21 @@
 """LatentBE on CIFAR-100: the same study with a hundred classes."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from solera.recipes.latentbe_cifar10 import LatentbeCifar10, Scale
+from solera.recipes.base import Recipe, Workspace
+from solera.recipes.latentbe import Scale, Setting, Size
+from solera.recipes.latentbe_compare import compare
 
-
-@dataclass(frozen=True)
-class LatentbeCifar100(LatentbeCifar10):
-    """The weight-averaging paper's Tables 3, 4 and 5 and Figure 6: the study of latentbe-cifar10 with 100 classes.
-
-    scale=quick takes minutes; laptop, over an hour on one core, shrinks the images to 16×16 and takes 8,000 of them;
-    paper is the paper's own (WRN-28-4, 200 epochs, four seeds), for a GPU.
-    """
-
-    name: ClassVar[str] = "latentbe-cifar100"
-    classes: ClassVar[int] = 100
-    other: ClassVar[int] = 10
-    scales: ClassVar[dict[str, Scale]] = {
+CIFAR100 = Setting(
+    name="latentbe-cifar100",
+    classes=100,
+    other=10,
+    scales={
         "quick": Scale(10, 1, 16, 1_000, 500, 6, 32, 0.05, 0.3, 2, 10),
         "laptop": Scale(10, 1, 16, 8_000, 2_000, 8, 64, 0.05, 0.3, 2, 100, without=("BE + ConfODS",)),
         "paper": Scale(28, 4, 32, 0, 5_000, 200, 128, 0.1, 0.025, 4, 0),
-    }
-    paper: ClassVar[dict[str, str]] = {
+    },
+    paper={
         "KD": "79.09 / 1.038 / 0.130 / 0.861 / 0.046",
         "AE-KD": "79.00 / 1.033 / 0.129 / 0.859 / 0.045",
         "Proxy-EnD²": "78.75 / 1.076 / 0.138 / 0.886 / 0.046",
@@ -32,8 +25,8 @@ class LatentbeCifar100(LatentbeCifar10):
         "BE": "78.92 / 1.035 / 0.130 / 0.863 / 0.043",
         "BE + ConfODS": "78.65 / 1.002 / 0.123 / 0.873 / 0.046",
         "BE + TDiv−SDiv": "79.56 / 0.818 / 0.066 / 0.798 / 0.042",
-    }
-    paper_corrupted: ClassVar[dict[str, str]] = {
+    },
+    paper_corrupted={
         "DE-4": "51.08 / 2.296 / 0.114",
         "KD": "48.79 / 3.410 / 0.341",
         "AE-KD": "48.86 / 3.407 / 0.340",
@@ -41,12 +34,28 @@ class LatentbeCifar100(LatentbeCifar10):
         "LatentBE": "50.03 / 3.178 / 0.321",
         "LatentBE + ConfODS": "47.17 / 3.273 / 0.326",
         "LatentBE + TDiv−SDiv": "51.36 / 2.507 / 0.208",
-    }
-    paper_time: ClassVar[dict[str, str]] = {  # Table 5
+    },
+    paper_time={
         "DE-4": "6.2 h, 0.390 ms",
         "KD": "1.6 h, 0.107 ms",
         "LatentBE": "3.3 h, 0.107 ms",
         "LatentBE + TDiv−SDiv": "5.3 h, 0.107 ms",
         "BE": "3.3 h, 0.288 ms",
         "BE + TDiv−SDiv": "5.3 h, 0.288 ms",
-    }
+    },
+)
+
+
+@dataclass(frozen=True)
+class LatentbeCifar100(Recipe):
+    """The weight-averaging paper's Tables 3, 4 and 5 and Figure 6: the study of latentbe-cifar10 with 100 classes.
+
+    scale=quick takes minutes; laptop, over an hour on one core, shrinks the images to 16×16 and takes 8,000 of them;
+    paper is the paper's own (WRN-28-4, 200 epochs, four seeds), for a GPU.
+    """
+
+    data: str = "../shared/data"
+    scale: Size = "laptop"
+
+    def run(self, work: Workspace) -> str:
+        return compare(self, CIFAR100, self.scale, self.data, work)

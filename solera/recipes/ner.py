@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
@@ -15,46 +14,25 @@ from solera import metrics
 from solera.calibration import fit_temperature
 from solera.core.checks import require_positive
 from solera.core.seeds import stream as seed_of
-from solera.data import Sentence, Sequences, Tags, load_conll
+from solera.data import Sequences
 from solera.distributions.base import Prediction
 from solera.ensembles import train_ensemble, train_snapshots
 from solera.evaluation.examples import by_example
 from solera.evaluation.stream import Elements, stream
 from solera.methods import EnD, Method, ProxyDirichlet
-from solera.nn import Tagger, WordFeatures
+from solera.nn import Tagger
 from solera.recipes.base import Recipe, Workspace, settings_of
 from solera.recipes.data import require_files
 from solera.recipes.ner_page import page
-from solera.recipes.page import pyplot
+from solera.recipes.ner_text import OUTSIDE, WORDS, Text, text_of
+from solera.recipes.page import pyplot, told_apart
 from solera.tasks import Columns, Tagging
 from solera.teachers import Ensemble, capture
 from solera.training import Student, Training, distill
 
-OUTSIDE: dict[str, dict[str, str]] = {
-    "en": {
-        "tweets": "btc_en.test",
-        "WNUT-17": "wnut17_en.test",
-        "UNER web": "uner_ewt_en.test",
-        "wikiann": "wikiann_en.test",
-    },
-    "de": {
-        "GermEval": "germeval14_de.test",
-        "MobIE": "mobie_de.test",
-        "UNER news": "uner_pud_de.test",
-        "wikiann": "wikiann_de.test",
-    },
-}
-WORDS = {"en": {"vectors": "glove100_en", "clusters": "clusters_en"}, "de": {"clusters": "clusters_de"}}
-# other sets' names of the types; what is not here is no entity
-SAME = {"PER": "PER", "LOC": "LOC", "ORG": "ORG", "MISC": "MISC", "OTH": "MISC", "person": "PER", "location": "LOC"}
-SAME |= {"corporation": "ORG", "group": "ORG", "organization": "ORG", "organization-company": "ORG"}
-SAME |= {"location-city": "LOC", "location-stop": "LOC", "location-street": "LOC", "location-route": "LOC"}
 LABELS = 1 / 6  # the weight of true labels: 1 − β with the paper's β = 5/6
 TEACHERS = ("5 IID", "5 CRF", "mixed")
 SINGLES = ("IID", "CRF")
-HELD = 10  # the last tenth of the training file is for validation: a block, for neighbours are alike
-TOKENS = 768
-EXCHANGED = 0.3  # of the words of a copy
 
 
 @dataclass(frozen=True)
@@ -128,7 +106,7 @@ class Study:
     """One repetition: its data are those of all, its seeds its own."""
 
     def __init__(self, recipe: Ner, folder: Path, number: int) -> None:
-        self.recipe, self.folder, self.text = recipe, folder / f"study-{number}", _text(recipe)
+        self.recipe, self.folder, self.text = recipe, folder / f"study-{number}", text_of(recipe)
         self.seed = seed_of(recipe.seed, "study", number)
         settings = {k: v for k, v in settings_of(recipe).items() if k not in ("studies", "workers", "data")}
         self.work = Workspace(self.folder, {**settings, "study": number})
@@ -203,63 +181,6 @@ class Study:
         return {**rows[0], "scores": {key: float(np.mean(values)) if values else None for key, values in known.items()}}
 
 
-class Text:
-    """What all studies read."""
-
-    def __init__(self, recipe: Ner) -> None:
-        folder = Path(recipe.data)
-        files = {key: folder / "words" / f"{name}.npz" for key, name in WORDS[recipe.language].items()}
-        self.recipe, self.ner = recipe, folder / "ner"
-        self.words = WordFeatures(**files)  # type: ignore[arg-type]
-        sentences = self._read(f"wikineural_{recipe.language}.val", 0)
-        self.tags = Tags.of(sentences)
-        self.task = Tagging(self.tags)
-        held = len(sentences) // HELD
-        known = (sentences[:-held][: recipe.sentences or None], sentences[-held:])
-        copies = [copy for number in range(recipe.copies) for copy in reworded(known[0], recipe.seed + number)]
-        self.every = self.batches([*known[0], *known[1], *copies])
-        rows = torch.arange(self.every.examples)
-        train, held, more = rows.split([len(known[0]), len(known[1]), len(copies)])
-        self.train, self.held, self.shown = (self.every.of(some) for some in (train, held, torch.cat([train, more])))
-
-    def _read(self, name: str, most: int) -> list[Sentence]:
-        path = self.ner / f"{name}.conll.gz"
-        found = load_conll(path)
-        types = {kind: SAME.get(kind) for kind in Tags.of(found).types}
-        return load_conll(path, types=types)[: most or None]
-
-    def batches(self, sentences: list[Sentence], tokens: int = TOKENS) -> Sequences:
-        """Bucketed by length; those without tags are unlabelled."""
-        tags = self.tags([sentence.tags or [None] * len(sentence.tokens) for sentence in sentences])
-        return Sequences(self.words(sentences), tags, tokens=tokens)
-
-    @cached_property
-    def sets(self) -> dict[str, Sequences]:
-        """The test set and unfamiliar ones."""
-        recipe = self.recipe
-        test = self._read(f"wikineural_{recipe.language}.test", recipe.test_sentences)
-        others = {name: self._read(file, recipe.other_sentences) for name, file in OUTSIDE[recipe.language].items()}
-        return {name: self.batches(some, 4096) for name, some in {"test": test, **others}.items()}
-
-
-def reworded(sentences: list[Sentence], seed: int) -> list[Sentence]:
-    """The same sentences with words of others in some places, unlabelled: the teacher says what they are."""
-    draw = np.random.default_rng(seed_of(seed, "copies"))
-    words = np.concatenate([np.array(sentence.tokens, dtype=object) for sentence in sentences])
-    found = []
-    for sentence in sentences:
-        own = np.array(sentence.tokens, dtype=object)
-        exchanged = draw.random(len(own)) < EXCHANGED
-        own[exchanged] = words[draw.integers(0, len(words), int(exchanged.sum()))]
-        found.append(Sentence(own.tolist()))
-    return found
-
-
-@lru_cache(maxsize=1)
-def _text(recipe: Ner) -> Text:
-    return Text(recipe)
-
-
 class Tempered:
     """A model whose probabilities are softmax(ln p̄ / T), T fitted on the validation block."""
 
@@ -299,14 +220,10 @@ def measured(model: Any, sets: dict[str, Sequences], task: Tagging) -> dict[str,
         scores |= {f"{key} on {name}": there[key] for key in ("F1", "entity ECE")}
         for key in ("total", "knowledge"):
             if key in test and test[key].any():  # one member knows of no other: its knowledge is 0
-                scores[f"{name} {key}"] = _auroc(by_example(test[key], facts), by_example(columns[key], elements))
-                scores[f"{name} {key} of tokens"] = _auroc(test[key], columns[key])
+                scores[f"{name} {key}"] = told_apart(by_example(test[key], facts), by_example(columns[key], elements))
+                scores[f"{name} {key} of tokens"] = told_apart(test[key], columns[key])
     figures = {figure.name: [figure.x.tolist(), figure.y.tolist()] for figure in task.figures(test, np.empty(0))}
     return {"scores": scores, "figures": figures, "temperature": getattr(model, "temperature", None)}
-
-
-def _auroc(familiar: np.ndarray, other: np.ndarray) -> float:
-    return metrics.auroc(np.concatenate([familiar, other]), np.repeat([0, 1], [len(familiar), len(other)]))
 
 
 def _teach(recipe: Ner, folder: Path, number: int, kind: str) -> None:

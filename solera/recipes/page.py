@@ -1,4 +1,4 @@
-"""What the recipes' pages have in common: tables, numbers with their spread, a figure, and where it all came from."""
+"""What the recipes' pages have in common: tables, numbers with their spread, an AUROC, a figure, and their origin."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from solera import metrics
 from solera.core.disk import write_bytes
 from solera.core.versions import versions
 from solera.recipes.base import Recipe, Workspace
@@ -70,3 +71,8 @@ def origin(recipe: Recipe, name: str, work: Workspace) -> str:
 
 def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def told_apart(familiar: np.ndarray, other: np.ndarray) -> float:
+    """AUROC of a score by which other inputs should lie above familiar ones."""
+    return metrics.auroc(np.concatenate([familiar, other]), np.repeat([0, 1], [len(familiar), len(other)]))

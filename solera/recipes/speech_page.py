@@ -7,6 +7,7 @@ from solera.evaluation import Evaluation
 from solera.evaluation.evaluation import display
 from solera.recipes.base import Workspace
 from solera.recipes.page import judged, origin, pyplot, save_figure, spread, table
+from solera.recipes.sequence_page import draw_rejection, every_measure
 
 if TYPE_CHECKING:
     from solera.recipes.speech import Speech
@@ -58,18 +59,6 @@ def detection(found: Found) -> str:
         rows.append([name, *told])
     head = [f"{own} ({theirs}), {m}" for own, theirs in SETS.items() for m in ("total", "RMI", "knowledge")]
     return table(["model (paper's)", *head], rows)
-
-
-def every_measure(found: Found) -> str:
-    """AUROC of every set by every measure of a whole string."""
-    sets = [name for name in found.whole.elements if name != "test"]
-    rows = []
-    for model, row in found.whole.rows.items():
-        for key, title in MEASURES.items():
-            values = [row.get(f"OOD {name} {key}") for name in sets]
-            if any(value is not None for value in values):
-                rows.append([model, title, *(display("OOD", value, found.whole.task) for value in values)])
-    return table(["model", "by", *sets], rows)
 
 
 def shifted(found: Found) -> str:
@@ -125,11 +114,7 @@ def draw(found: Evaluation, work: Workspace) -> None:
     """WER of what is kept, against the share rejected; and total and knowledge of each set as boxes."""
     plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.2), layout="constrained")
-    for name in found.rows:
-        (curve,) = found.task.figures(found.columns[name]["test"], found.target)
-        left.plot(100 * curve.x, 100 * curve.y, label=name)
-    left.set(xlabel="rejected by total uncertainty, %", ylabel="WER of the rest, %", title="Rejection")
-    left.legend(frameon=False)
+    draw_rejection(left, found, found.rows, "WER of the rest, %")
     known = found.columns["SEnD²"]
     right.boxplot([columns["knowledge"] for columns in known.values()], tick_labels=list(known), showfliers=False)
     right.set(ylabel="knowledge, nats a token", yscale="log", title="SEnD²: what it does not know")
@@ -147,7 +132,7 @@ def page(recipe: "Speech", found: Found, work: Workspace) -> str:
         alone=spread(found.alone, 1, 100),
         quality=quality(found),
         detection=detection(found),
-        every=every_measure(found),
+        every=every_measure(found.whole, MEASURES, found.whole.rows),
         shifted=shifted(found),
         claims=claims(found),
         origin=origin(recipe, "speech", work),

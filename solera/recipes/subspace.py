@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,13 +15,21 @@ from solera.distributions.categorical import Categorical
 from solera.methods import BatchEnsemble
 from solera.nn.batch_ensemble import merge
 from solera.perturbations import ConfODS, TDivSDiv, diversity
-from solera.recipes.base import Workspace
+from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import colour, load_cifar, require_cifar
-from solera.recipes.latentbe_cifar10 import Scale, Subnetworks, Way
-from solera.recipes.latentbe_cifar100 import LatentbeCifar100
+from solera.recipes.latentbe import Scale, Setting, Size, Study, Subnetworks, Way
 from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
 from solera.teachers import Ensemble
 
+SUBSPACE = Setting(
+    name="subspace",
+    classes=100,
+    scales={  # `corrupted` is how many training and test images are looked at
+        "quick": Scale(10, 1, 16, 1_000, 500, 6, 32, 0.05, 0.3, 2, 500),
+        "laptop": Scale(10, 1, 16, 3_000, 2_000, 10, 64, 0.05, 0.3, 2, 1_000),
+        "paper": Scale(28, 4, 32, 0, 5_000, 200, 128, 0.1, 0.025, 4, 0),
+    },
+)
 PLACES = tuple(round(-0.5 + 0.1 * step, 1) for step in range(21))  # on the line; 0 and 1 are the subnetworks
 WAYS = {
     "BE": Way(BatchEnsemble(temperature=4.0)),
@@ -43,52 +51,51 @@ Found = dict[str, list[dict[str, Any]]]  # student -> one for each repeat: its l
 
 
 @dataclass(frozen=True)
-class Subspace(LatentbeCifar100):
+class Subspace(Recipe):
     """Error and NLL along the line between two subnetworks (the weight-averaging paper's Figure 2), on CIFAR-100.
 
     BatchEnsemble against LatentBE, students of two networks; and diversity during the training, with and without
     perturbed inputs (Figures 3 and 4). scale=quick takes minutes, laptop about half an hour; paper is for a GPU.
     """
 
-    name: ClassVar[str] = "subspace"
-    scales: ClassVar[dict[str, Scale]] = {
-        "quick": Scale(10, 1, 16, 1_000, 500, 6, 32, 0.05, 0.3, 2, 500),
-        "laptop": Scale(10, 1, 16, 3_000, 2_000, 10, 64, 0.05, 0.3, 2, 1_000),
-        "paper": Scale(28, 4, 32, 0, 5_000, 200, 128, 0.1, 0.025, 4, 0),
-    }
+    data: str = "../shared/data"
+    scale: Size = "laptop"
 
     def run(self, work: Workspace) -> str:
-        require_cifar(self.data, self.classes)
+        require_cifar(self.data, SUBSPACE.classes)
         pyplot()
-        x, y, *_ = self.parts()
-        images, labels = load_cifar(self.data, self.classes, "test")
-        count = self.at.corrupted or len(images)
-        test = colour(images[:count], self.at.side), torch.from_numpy(labels[:count])
-        batches = Batches(x, y, batch_size=self.at.batch_size)
+        at = SUBSPACE.scales[self.scale]
+        study = Study(self.data, SUBSPACE.classes, at, self.seed)
+        x, y, *_ = study.parts()
+        images, labels = load_cifar(self.data, SUBSPACE.classes, "test")
+        count = at.corrupted or len(images)
+        test = colour(images[:count], at.side), torch.from_numpy(labels[:count])
+        batches = Batches(x, y, batch_size=at.batch_size)
         found: Found = {name: [] for name in WAYS}
-        for repeat in range(self.at.repeats):
-            for name, numbers in self._lines(repeat, batches, (x[:count], y[:count]), test, work).items():
+        for repeat in range(at.repeats):
+            for name, numbers in lines(study, repeat, batches, (x[:count], y[:count]), test, work).items():
                 found[name].append(numbers)
         draw(found, work)
-        return page(self, found, work)
+        return page(self, at, found, work)
 
-    def _lines(
-        self, repeat: int, batches: Batches, seen: Labelled, test: Labelled, work: Workspace
-    ) -> dict[str, dict[str, Any]]:
-        """Two networks and their students, followed through their training."""
-        ensemble = self.ensemble(2, batches, repeat, work)
-        found: dict[str, dict[str, Any]] = {}
-        for name, way in WAYS.items():
 
-            def watch(epoch: int, student: Any, name: str = name, way: Way = way) -> None:
-                look = partial(diversities, student, ensemble, way, seen[0], *test)
-                work.remember(f"{repeat} {name} epoch {epoch}", look)
+def lines(
+    study: Study, repeat: int, batches: Batches, seen: Labelled, test: Labelled, work: Workspace
+) -> dict[str, dict[str, Any]]:
+    """Two networks and their students, followed through their training."""
+    ensemble = study.ensemble(2, batches, repeat, work)
+    found: dict[str, dict[str, Any]] = {}
+    for name, way in WAYS.items():
 
-            student = self.student(ensemble, batches, name, way, repeat, work, watch).model
-            line = work.remember(f"{repeat} {name} line", partial(along, student, *seen, *test))
-            epochs = [work.remember(f"{repeat} {name} epoch {n}", dict) for n in range(self.at.epochs)]
-            found[name] = {"line": line, "epochs": epochs}
-        return found
+        def watch(epoch: int, student: Any, name: str = name, way: Way = way) -> None:
+            look = partial(diversities, student, ensemble, way, seen[0], *test)
+            work.remember(f"{repeat} {name} epoch {epoch}", look)
+
+        student = study.student(ensemble, batches, name, way, repeat, work, watch).model
+        line = work.remember(f"{repeat} {name} line", partial(along, student, *seen, *test))
+        epochs = [work.remember(f"{repeat} {name} epoch {n}", dict) for n in range(study.at.epochs)]
+        found[name] = {"line": line, "epochs": epochs}
+    return found
 
 
 @torch.no_grad()
@@ -133,17 +140,17 @@ def barrier(line: Line, metric: str) -> float:
     return values[0.5] - (values[0.0] + values[1.0]) / 2
 
 
-def page(recipe: Subspace, found: Found, work: Workspace) -> str:
+def page(recipe: Subspace, at: Scale, found: Found, work: Workspace) -> str:
     """Ends, middle and barrier; what held."""
 
-    def at(name: str, metric: str, place: float) -> str:
+    def cell(name: str, metric: str, place: float) -> str:
         return spread([runs["line"][metric][PLACES.index(place)] for runs in found[name]], 2)
 
     rows = [
         [
             name,
-            f"{at(name, 'test error', 0.0)} / {at(name, 'test error', 0.5)} / {at(name, 'test error', 1.0)}",
-            f"{at(name, 'NLL', 0.0)} / {at(name, 'NLL', 0.5)} / {at(name, 'NLL', 1.0)}",
+            f"{cell(name, 'test error', 0.0)} / {cell(name, 'test error', 0.5)} / {cell(name, 'test error', 1.0)}",
+            f"{cell(name, 'NLL', 0.0)} / {cell(name, 'NLL', 0.5)} / {cell(name, 'NLL', 1.0)}",
             spread([barrier(runs["line"], "test error") for runs in found[name]], 2),
             spread([barrier(runs["line"], "NLL") for runs in found[name]], 3),
         ]
@@ -184,16 +191,15 @@ def page(recipe: Subspace, found: Found, work: Workspace) -> str:
         ),
     ]
     return PAGE.format(
-        recipe=recipe,
-        at=recipe.at,
-        images=f"{recipe.at.images:,}" if recipe.at.images else "all",
-        count=f"{recipe.at.corrupted:,}" if recipe.at.corrupted else "all",
+        at=at,
+        images=f"{at.images:,}" if at.images else "all",
+        count=f"{at.corrupted:,}" if at.corrupted else "all",
         rows=table(
             ["student", "test error %, t = 0 / ½ / 1", "test NLL, t = 0 / ½ / 1", "barrier, error", "barrier, NLL"],
             rows,
         ),
         claims="\n".join(held),
-        origin=origin(recipe, "subspace", work),
+        origin=origin(recipe, SUBSPACE.name, work),
     )
 
 
@@ -224,7 +230,7 @@ def draw(found: Found, work: Workspace) -> None:
         axes.set(xlabel="epoch")
         axes.set_title(title, fontsize=9)
         axes.legend(frameon=False, fontsize=8)
-    save_figure(figure, work.folder / "subspace.png")
+    save_figure(figure, work.folder / f"{SUBSPACE.name}.png")
 
 
 PAGE = """# The line between two subnetworks

@@ -10,6 +10,7 @@ from solera.evaluation.evaluation import display
 from solera.metrics.text import signatures
 from solera.recipes.base import Workspace
 from solera.recipes.page import judged, origin, pyplot, save_figure, spread, table
+from solera.recipes.sequence_page import draw_rejection, every_measure
 from solera.tasks import Row
 
 if TYPE_CHECKING:
@@ -94,17 +95,6 @@ def detection(found: Found) -> str:
     return table(["model (paper's)", "BLEU", "NLL", "NLL, ensemble's outputs", *short], rows)
 
 
-def every_measure(found: Found) -> str:
-    """AUROC of each set by each sequence measure, and what of the ensemble's lies above chance in SEnD²."""
-    sets = [name for name in found.whole.elements if name != "test"]
-    rows = []
-    for model in ("ensemble", "SEnD²"):
-        for key, title in MEASURES.items():
-            values = [found.whole.rows[model].get(f"OOD {name} {key}") for name in sets]
-            rows.append([model, title, *(display("OOD", value, found.whole.task) for value in values)])
-    return table(["model", "by", *sets], rows)
-
-
 def rejection(found: Found) -> str:
     """How well each model's uncertainty ranks its own translations."""
     keys = ("PRR", "PRR by knowledge", "PRR by score")
@@ -154,12 +144,8 @@ def draw(found: Evaluation, work: Workspace) -> None:
     """BLEU of what is kept, against the share rejected by total uncertainty; and knowledge on each set."""
     plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.2), layout="constrained")
-    for name in ("single", "ensemble", "EnD", "SEnD²"):
-        if name in found.columns:
-            (curve,) = found.task.figures(found.columns[name]["test"], found.target)
-            left.plot(100 * curve.x, 100 * curve.y, label=name)
-    left.set(xlabel="rejected by total uncertainty, %", ylabel="BLEU of the rest", title="Rejection")
-    left.legend(frameon=False)
+    shown = [name for name in ("single", "ensemble", "EnD", "SEnD²") if name in found.columns]
+    draw_rejection(left, found, shown, "BLEU of the rest")
     known = found.columns["SEnD²"]
     edges = np.linspace(0, np.quantile(np.concatenate([c["knowledge"] for c in known.values()]), 0.99), 30)
     for name, columns in known.items():
@@ -183,7 +169,7 @@ def page(recipe: "Translation", found: Found, work: Workspace) -> str:
         alone=spread(alone, 1, 100),
         sweep=sweep(recipe, found),
         detection=detection(found),
-        every=every_measure(found),
+        every=every_measure(found.whole, MEASURES, ("ensemble", "SEnD²")),
         rejection=rejection(found),
         claims=claims(found),
         signatures="; ".join(f"{name} `{signature}`" for name, signature in names.items()),

@@ -1,29 +1,21 @@
-"""What a service counts about itself, in Prometheus' text format."""
+"""What a service counts about itself, for Prometheus.
+
+The counts are kept here, without a lock: only the event loop touches them, and a whole answer is added at once, which
+`prometheus_client`'s own metrics cannot do. That library writes them in Prometheus' text format.
+"""
 
 import bisect
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 NATS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 VARIANCE = tuple(10.0**power for power in range(-9, 10))
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-def line(name: str, value: float, labels: Mapping[str, str] | None = None) -> str:
-    """One sample."""
-    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in (labels or {}).items())
-    return f"{name}{{{inside}}} {value}" if inside else f"{name} {value}"
-
-
-def about(name: str, kind: str, text: str) -> list[str]:
-    """The two lines that stand above a metric."""
-    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
 
 
 class Histogram:
@@ -48,13 +40,21 @@ class Histogram:
             self.counts[int(place)] += int(count)
         self.sum += float(values.sum(dtype=np.float64))
 
-    def lines(self, name: str, labels: Mapping[str, str] | None = None) -> list[str]:
-        """Buckets, each with all that are smaller; their sum and number."""
-        known, total, lines = dict(labels or {}), 0, []
-        for edge, count in zip((*map("{:g}".format, self.edges), "+Inf"), self.counts, strict=True):
-            total += count
-            lines.append(line(f"{name}_bucket", total, {**known, "le": edge}))
-        return [*lines, line(f"{name}_sum", self.sum, known), line(f"{name}_count", total, known)]
+    @property
+    def buckets(self) -> list[tuple[str, float]]:
+        """Each edge, and how many values lie at or below it."""
+        names = [*map("{:g}".format, self.edges), "+Inf"]
+        return list(zip(names, np.cumsum(self.counts).tolist(), strict=True))
+
+
+class _Collected(Collector):
+    """Metrics as they are at one moment."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self.metrics = list(metrics)
+
+    def collect(self) -> Iterable[Metric]:
+        return self.metrics
 
 
 class Counters:
@@ -84,25 +84,40 @@ class Counters:
             self.decisions["rejected"] += int((~accepted).sum())
 
     def text(self, waiting: int, facts: Mapping[str, str]) -> str:
-        """All of it."""
-        lines = [*about("solera_info", "gauge", "The student that is served."), line("solera_info", 1, facts)]
-        lines += about("solera_requests_total", "counter", "Requests that were answered.")
+        """All of it, in Prometheus' text format."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collected(self._metrics(waiting, facts)))
+        return generate_latest(registry).decode()
+
+    def _metrics(self, waiting: int, facts: Mapping[str, str]) -> Iterator[Metric]:
+        info = GaugeMetricFamily("solera_info", "The student that is served.", labels=list(facts))
+        info.add_metric(list(facts.values()), 1)
+        yield info
+        names = ["path", "method", "status"]
+        requests = CounterMetricFamily("solera_requests", "Requests that were answered.", labels=names)
         for (path, method, status), count in sorted(self.requests.items()):
-            labels = {"path": path, "method": method, "status": str(status)}
-            lines.append(line("solera_requests_total", count, labels))
-        lines += about("solera_request_seconds", "histogram", "From the first byte of a request to its answer.")
-        for path, histogram in sorted(self.latency.items()):
-            lines += histogram.lines("solera_request_seconds", {"path": path})
-        lines += about("solera_batch_rows", "histogram", "Rows that were computed together.")
-        lines += self.batches.lines("solera_batch_rows")
-        lines += about("solera_rows_total", "counter", "Rows that were answered.")
-        lines += [line("solera_rows_total", self.rows)]
-        lines += about("solera_decisions_total", "counter", "Rows of requests with a threshold.")
-        lines += [line("solera_decisions_total", n, {"decision": name}) for name, n in sorted(self.decisions.items())]
-        lines += [*about("solera_queue_rows", "gauge", "Rows that wait."), line("solera_queue_rows", waiting)]
-        lines += about("solera_open_requests", "gauge", "Requests that are not answered yet, this one included.")
-        lines += [line("solera_open_requests", self.open)]
-        lines += about("solera_uncertainty", "histogram", "What the student said about its certainty.")
-        for measure, histogram in self.uncertainty.items():
-            lines += histogram.lines("solera_uncertainty", {"measure": measure})
-        return "\n".join(lines) + "\n"
+            requests.add_metric([path, method, str(status)], count)
+        yield requests
+        told = "From the first byte of a request to its answer."
+        yield _histograms("solera_request_seconds", told, "path", dict(sorted(self.latency.items())))
+        batches = HistogramMetricFamily("solera_batch_rows", "Rows that were computed together.")
+        batches.add_metric([], self.batches.buckets, self.batches.sum)
+        yield batches
+        yield CounterMetricFamily("solera_rows", "Rows that were answered.", value=self.rows)
+        decisions = CounterMetricFamily("solera_decisions", "Rows of requests with a threshold.", labels=["decision"])
+        for name, count in sorted(self.decisions.items()):
+            decisions.add_metric([name], count)
+        yield decisions
+        yield GaugeMetricFamily("solera_queue_rows", "Rows that wait.", value=waiting)
+        told = "Requests that are not answered yet, this one included."
+        yield GaugeMetricFamily("solera_open_requests", told, value=self.open)
+        told = "What the student said about its certainty."
+        yield _histograms("solera_uncertainty", told, "measure", self.uncertainty)
+
+
+def _histograms(name: str, text: str, label: str, found: Mapping[str, Histogram]) -> HistogramMetricFamily:
+    """One metric of several histograms, told apart by a label."""
+    family = HistogramMetricFamily(name, text, labels=[label])
+    for value, histogram in found.items():
+        family.add_metric([value], histogram.buckets, histogram.sum)
+    return family

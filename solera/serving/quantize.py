@@ -24,7 +24,7 @@ class Quantized:
     """What smaller weights cost and save: mean |change| of each output, on the inputs that were passed."""
 
     path: Path
-    agreement: float | None  # how often the likeliest class is the same; None: real targets
+    agreement: float | None  # how often the likeliest class is the same; None: continuous targets
     changes: dict[str, float]
     bytes: tuple[int, int]  # before, after
     milliseconds: tuple[float, float]  # of one example, before, after

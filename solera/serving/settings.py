@@ -43,7 +43,7 @@ def _is_address(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Settings:
-    """Where a service listens, and what it bears."""
+    """Where a service listens, and its limits."""
 
     host: str = "127.0.0.1"
     port: int = 8000

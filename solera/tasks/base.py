@@ -208,7 +208,7 @@ class Task(ABC):
 
     @abstractmethod
     def overconfident(self, columns: Columns) -> bool:
-        """Whether the model is surer than it has a right to be, by far."""
+        """Whether the model is far more confident than it is accurate."""
 
     @abstractmethod
     def figures(self, columns: Columns, target: np.ndarray) -> list[Figure]:

@@ -41,7 +41,7 @@ def entry_of(task: Task) -> dict[str, Any]:
 
 
 def task_of(target: Shaped[Tensor, "..."]) -> Task:
-    """A guess, where nobody said: whole numbers are classes, floating-point ones continuous targets."""
+    """A guess, where no task is given: whole numbers are classes, floating-point ones continuous targets."""
     return Regression() if target.is_floating_point() else Classification()
 
 

@@ -25,7 +25,7 @@ class Teacher(Protocol):
 
     @property
     def live(self) -> bool:
-        """Whether it can answer for inputs nobody asked about before."""
+        """Whether it can answer for inputs that it was never asked about."""
         ...
 
     @property
@@ -142,9 +142,9 @@ def with_mask(fingerprints: list[str], saw: Bool[Tensor, "N M"] | None) -> list[
 def saw_from_folds(folds: Int[Tensor, " N"] | Int[np.ndarray, " N"], members: int | None = None) -> Bool[Tensor, "N M"]:
     """The mask of k-fold members: member m was trained on every example but those of fold m.
 
-    With one member per fold a held-out example has one voice, so its knowledge uncertainty is 0 and no student can
-    learn any. Keep several: repeat with other folds, `torch.cat([saw_from_folds(f) for f in repeats], 1)`, train
-    several seeds per fold, `saw_from_folds(folds).repeat_interleave(seeds, 1)`, or use bagging.
+    With one member per fold one member answers for a held-out example, so its knowledge uncertainty is 0 and no
+    student can learn any. Keep several: repeat with other folds, `torch.cat([saw_from_folds(f) for f in repeats], 1)`,
+    train several seeds per fold, `saw_from_folds(folds).repeat_interleave(seeds, 1)`, or use bagging.
     """
     folds = torch.as_tensor(folds)
     members = int(folds.max()) + 1 if members is None else members

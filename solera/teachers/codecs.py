@@ -59,7 +59,7 @@ def _summary(targets: Targets) -> Mean:
         return targets
     if targets.family == "gaussian":
         raise ValueError(
-            "top_k keeps the likeliest classes, and real targets have none: choose codec='dense' or 'mean'"
+            "top_k keeps the likeliest classes, and continuous targets have none: choose codec='dense' or 'mean'"
         )
     if isinstance(targets, Mixture):
         return summarize(targets)
@@ -70,7 +70,7 @@ def _summary(targets: Targets) -> Mean:
 class DenseCodec:
     """Every member's log-probabilities: every method can use them; the size grows with members and classes.
 
-    Of real targets every member's mean and log-variance, in float32: their units know no bounds.
+    Of continuous targets every member's mean and log-variance, in float32: their units know no bounds.
     """
 
     dtype: Precision = "float16"
@@ -101,7 +101,7 @@ class DenseCodec:
 class MeanCodec:
     """The ensemble's mean and its spread: the size does not depend on the members.
 
-    Of real targets the mixture's mean and variance and its knowledge, in float32.
+    Of continuous targets the mixture's mean and variance and its knowledge, in float32.
     """
 
     dtype: Precision = "float16"

@@ -15,7 +15,7 @@ from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
 from solera.distributions.mixture import Mixture
-from solera.nn.call import call
+from solera.nn.call import call, laid_out
 from solera.nn.side_by_side import SideBySide
 from solera.teachers.adapters import Adapter, Function, Predictions, Regressor, adapt, is_model
 from solera.teachers.adapters.labels import ABSENT, align, in_order
@@ -44,14 +44,6 @@ def _adapted(models: Iterable[Any]) -> list[nn.Module]:
     return adapted
 
 
-def _laid_out(model: nn.Module, inputs: Any) -> Any:
-    """Images channels-last for a network with convolutions: on a CPU its pooling alone is then several times faster."""
-    if not isinstance(inputs, Tensor) or inputs.ndim != 4 or inputs.device.type != "cpu":
-        return inputs
-    convolves = any(isinstance(part, nn.Conv2d) for part in model.modules())
-    return inputs.to(memory_format=torch.channels_last) if convolves else inputs
-
-
 def _class_names(model: nn.Module) -> list[str] | None:
     """The names of a member's columns, where it carries a list of them as `classes`."""
     found = getattr(model, "classes", None)
@@ -74,13 +66,13 @@ class Ensemble(nn.Module):
     Torch modules and functions give logits `[*batch, K]`. Members that carry class names have their columns put into
     the order of `labels`, or else of the first member with names; members without names must have that order already.
 
-    Of the Gaussian family, members give means and then log-variances of a real target, `[*batch, 2D]`. With `noise`,
-    the data variance of each of the D dimensions, a member may give its D means alone, as scikit-learn's regressors do
-    (`solera.committee` estimates it).
+    Of the Gaussian family, members give means and then log-variances of continuous targets, `[*batch, 2D]`. With
+    `noise`, the data variance of each of the D dimensions, a member may give its D means alone, as scikit-learn's
+    regressors do (`solera.committee` estimates it).
 
     `saw[i, m]` is true where member m was trained on example i, the example with that index in the batches
     (`saw_from_folds` makes it from folds): there it does not count. Examples past its end, and all inputs of `predict`,
-    are new to every member, so batches of test data must not bear the indices of training examples.
+    are new to every member, so batches of test data must not have the indices of training examples.
     """
 
     live = True
@@ -100,7 +92,7 @@ class Ensemble(nn.Module):
         family_named(family)
         if family == "categorical" and (noise is not None or any(isinstance(m, Regressor) for m in adapted)):
             raise ValueError(
-                "regressors and noise belong to real targets: pass family='gaussian', or let "
+                "regressors and noise belong to continuous targets: pass family='gaussian', or let "
                 "solera.committee(models, inputs, targets) estimate the noise, too"
             )
         self.models = nn.ModuleList(adapted).eval().requires_grad_(False)
@@ -137,7 +129,7 @@ class Ensemble(nn.Module):
     def ask(self, number: int, inputs: Any) -> Float[Tensor, "*batch outputs"]:
         """One member's logits, in the order of the labels; or its means and log-variances."""
         model = self.models[number]
-        answer = model(inputs) if isinstance(model, Adapter) else call(model, _laid_out(model, inputs))
+        answer = model(inputs) if isinstance(model, Adapter) else call(model, laid_out(model, inputs))
         return self._checked(number, answer)
 
     def _checked(self, number: int, answer: Any) -> Float[Tensor, "*batch outputs"]:

@@ -1,4 +1,4 @@
-"""What a capture keeps is what the teacher said about these very inputs, once each, in finite numbers."""
+"""Checks that a capture keeps the teacher's answers to exactly these inputs, once each, in finite numbers."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -29,7 +29,7 @@ from solera.training.size import fitted_method
 from solera.training.student import Student
 from solera.training.views import fingerprint_of_views, with_views
 
-HELD_OUT = 0.1  # of the examples, by which a patient training knows when to stop, where nobody gives others
+HELD_OUT = 0.1  # of the examples, by which a patient training knows when to stop, where no others are given
 
 
 def distill(
@@ -80,7 +80,7 @@ def distill(
         start = distill(
             teacher, model, plain, start, training, task=task, views=views, validation=held, folder=first_place
         )
-    batches, seen = with_views(plain, teacher, views, training.seed)
+    batches, seen = with_views(plain, teacher, views, method, training.seed)
     first, said, admit = admit_taught(teacher, model, batches, method, training, task)
     if held is not None:
         outputs_of(model, admit(first_of(held), True))

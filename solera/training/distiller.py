@@ -135,7 +135,7 @@ class Distiller:
         Auxiliary inputs, from number `own` on, are seen in views too, but nothing is taken from them for others.
         """
         known = batches.all.index < own
-        augment = views_for(teacher, self.views, map_tensors(lambda tensor: tensor[known], batches.all.inputs))
+        augment = views_for(teacher, self.views, map_tensors(lambda tensor: tensor[known], batches.all.inputs), method)
         teach = partial(distill, model=model, method=method, training=self.training, task=self.task, folder=self.folder)
         if not expensive(teacher):
             return teach(teacher, data=batches, validation=held, views=augment)

@@ -1,4 +1,4 @@
-"""What carries a training: this process alone, or Lightning Fabric for many processes and for mixed precision.
+"""Where a training runs: in this process alone, or Lightning Fabric for many processes and for mixed precision.
 
 The loop speaks Fabric's language. A lone full-precision process needs none of it, so `Alone` answers in the same words
 and spares users an import of several seconds.

@@ -94,4 +94,4 @@ class Training:
         return torch.optim.AdamW(groups, lr=self.lr)
 
 
-PATIENT = Training(epochs="patient", label_weight="auto")  # how a student is trained where nobody says how
+PATIENT = Training(epochs="patient", label_weight="auto")  # how a student is trained by default

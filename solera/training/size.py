@@ -26,7 +26,7 @@ class HeldOut:
     total: Float[Tensor, " N"]  # the teacher's
     knowledge: Float[Tensor, " N"]  # the teacher's
     labelled: Bool[Tensor, " N"]  # where there is a target
-    elsewhere: Bool[Tensor, " N"]  # of another source than the others; where nobody says it, what has no target
+    elsewhere: Bool[Tensor, " N"]  # of another source than the others; where it is not given, what has no target
     target: Shaped[Tensor, "N ..."]  # a harmless 0 where there is none
 
     @property

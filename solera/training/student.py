@@ -1,5 +1,6 @@
 """One network and what its outputs mean: the thing a user takes home."""
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from importlib.metadata import version
@@ -10,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 import solera.methods
-import solera.nn
 from solera.core.checks import require_finite, require_finite_weights
 from solera.core.disk import fingerprint, in_turn, make_folder
 from solera.core.errors import DivergedError
@@ -18,12 +18,12 @@ from solera.core.folders import write_version
 from solera.core.schema import reading
 from solera.core.tensor_files import parse_tensors, tensor_parts
 from solera.data import Tokenizer, as_inputs, map_tensors, tensors_in
-from solera.data.table import Columns, is_frame
+from solera.data.table import Columns, in_order, is_frame
 from solera.data.tokenizers import tokenizer_of
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
 from solera.nn.build import network_of
-from solera.nn.call import call
+from solera.nn.call import call, laid_out
 from solera.tasks.mentions import Entity
 from solera.training.card import (
     CARD,
@@ -38,6 +38,8 @@ from solera.training.card import (
     require_own_folder,
 )
 from solera.training.entities import Reading, read
+from solera.training.hub import MESSAGE, downloaded, uploaded
+from solera.training.rebuild import described
 
 if TYPE_CHECKING:
     from solera.training.translated import Translated
@@ -46,28 +48,6 @@ if TYPE_CHECKING:
 def outputs_of(prediction: Prediction) -> tuple[str, ...]:
     """What a prediction says, by name."""
     return ("mean", "total", "data", "knowledge") if isinstance(prediction, SecondOrder) else ("mean", "total")
-
-
-def _made_by(model: nn.Module, method: Method) -> tuple[str, str]:
-    """The class that is its maker's own, and how the whole is made anew, as a person writes it."""
-    if isinstance(model, solera.nn.Heads):
-        name, inner = _made_by(model._inner[0], method)
-        head = getattr(method, "head", 1)
-        return name, f"solera.nn.grow({inner}, {model.members}{'' if head == 1 else f', head={head!r}'})"
-    if isinstance(model, solera.nn.Subnetworks):
-        name, inner = _made_by(model.network, method)
-        norms = "" if model.norms == "shared" else f", norms={model.norms!r}"
-        return name, f"solera.nn.branch({inner}, {model.members}{norms})"
-    return type(model).__name__, f"{type(model).__name__}(...)"
-
-
-def _described(model: nn.Module, method: Method) -> dict[str, Any]:
-    """A network in config.json: Solera's own by name and settings, any other by what must be passed to `load`."""
-    name = type(model).__name__
-    if type(model) is getattr(solera.nn, name, None) and hasattr(model, "settings"):
-        return {"name": name, "settings": model.settings}
-    own, made_by = _made_by(model, method)
-    return {"name": name, "class": own, "made_by": made_by}
 
 
 def _require_numbers_of_torch(method: Method) -> None:
@@ -121,7 +101,7 @@ class Student(nn.Module):
         outputs: list[Tensor] = []
         for start in range(0, len(tensors_in(inputs)[0]), batch_size):
             part = map_tensors(lambda t: t[start : start + batch_size].to(device), inputs)  # noqa: B023
-            outputs.append(call(self.model, part))
+            outputs.append(call(self.model, laid_out(self.model, part)))
         if not outputs:
             raise ValueError("there is nothing to predict: inputs are empty")
         said = self.method.predict(torch.cat(outputs))
@@ -174,23 +154,11 @@ class Student(nn.Module):
 
         Anything but a data frame is returned as it is.
         """
-        inputs = self._in_order(inputs)
+        inputs = in_order(inputs, self.preprocessing.features)
         if not is_frame(inputs) or not self.preprocessing.encodes:
             return inputs
         names = self.preprocessing.features or [str(name) for name in inputs.columns]
         return Columns(names, self.preprocessing.categories).encode(inputs)
-
-    def _in_order(self, inputs: Any) -> Any:
-        """A data frame's columns as they stood when it was distilled, by their names."""
-        features, given = list(self.preprocessing.features), [str(name) for name in getattr(inputs, "columns", ())]
-        if not features or not given or given == features:
-            return inputs
-        if missing := [name for name in features if name not in given]:
-            raise ValueError(
-                f"this student was distilled on the columns {', '.join(features[:8])}, and {missing[0]!r} is not among "
-                f"{', '.join(given[:8])}: pass a data frame that has them"
-            )
-        return inputs[[inputs.columns[given.index(name)] for name in features]]
 
     def _check(self, inputs: Any) -> None:
         """Refuses numbers that are not finite, by row, and rows of another width than it was distilled on."""
@@ -226,7 +194,7 @@ class Student(nn.Module):
             "solera": version("solera"),
             "torch": torch.__version__,
             "method": {"name": type(self.method).__name__, "settings": asdict(self.method)},
-            "network": _described(self.model, self.method),
+            "network": described(self.model, self.method),
             "labels": self.labels,
             "tokenizer": None if self.tokenizer is None else self.tokenizer.entry(),
             "family": getattr(self.method, "family", "categorical"),
@@ -288,3 +256,36 @@ class Student(nn.Module):
         entry = config.get("tokenizer")
         tokenizer = None if entry is None else tokenizer_of(files, entry, path)
         return cls(model, own, config["labels"], preprocessing, notes, tokenizer).eval()
+
+    def save_pretrained(self, save_directory: str | Path) -> Path:
+        """`save`, by the name that huggingface_hub has for it."""
+        return self.save(save_directory)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        model: nn.Module | None = None,
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        local_files_only: bool = False,
+    ) -> "Student":
+        """`load` from a folder or, where there is none, from that repository on the Hugging Face Hub."""
+        if Path(name_or_path).is_dir():
+            return cls.load(name_or_path, model)
+        with downloaded(str(name_or_path), revision, token, local_files_only) as folder:
+            return cls.load(folder, model)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | bool | None = None,
+        revision: str | None = None,
+        commit_message: str = MESSAGE,
+    ) -> str:
+        """`save` into a repository on the Hugging Face Hub, made where there is none; returns the commit's address."""
+        with tempfile.TemporaryDirectory() as place:
+            return uploaded(self.save(Path(place) / "student"), repo_id, private, token, revision, commit_message)

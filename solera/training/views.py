@@ -23,8 +23,9 @@ from solera.data import (
     require_finite_inputs,
     shuffling,
 )
-from solera.data.augment import MOST_ROWS
+from solera.data.auto_views import MOST_ROWS
 from solera.distributions.base import Targets
+from solera.methods.base import Method
 from solera.teachers import DenseCodec, Labels, TransferSet, capture
 from solera.teachers.adapters import Adapter, SequenceClassifier
 from solera.teachers.adapters.object_fingerprint import object_fingerprint
@@ -35,16 +36,16 @@ SEEDED = 4  # views of every example that members which are asked only once are 
 AT_ONCE = 1024  # examples that such a member is asked about in one call
 
 
-def views_for(teacher: Teacher, views: str | Augment | None, inputs: Any) -> Augment | None:
+def views_for(teacher: Teacher, views: str | Augment | None, inputs: Any, method: Method) -> Augment | None:
     """The function that makes views of such inputs; None: examples as they are.
 
-    "auto" is the default for this kind of input; none for a teacher that remembers, or that knows labels alone: these
-    are for the examples as they are. Any other function needs a live teacher.
+    "auto" is the default for this kind of input and of target; none for a teacher that remembers, or that knows labels
+    alone: these are for the examples as they are. Any other function needs a live teacher.
     """
     if views is None or (views == "auto" and (not teacher.live or isinstance(teacher, Labels))):
         return None
     if views == "auto":
-        return default_views(inputs)
+        return default_views(inputs, continuous=getattr(method, "family", "categorical") == "gaussian")
     if isinstance(views, str):
         raise ValueError(f"views must be 'auto', None or a function (inputs, generator) → inputs, got {views!r}")
     if not teacher.live:
@@ -75,10 +76,10 @@ def _reference(batches: ManyBatches) -> Any:
 
 
 def with_views(
-    batches: ManyBatches, teacher: Teacher, views: str | Augment | None, seed: int
+    batches: ManyBatches, teacher: Teacher, views: str | Augment | None, method: Method, seed: int
 ) -> tuple[ManyBatches, Augment | None]:
     """The batches, changed at random in every epoch, and what changes them."""
-    augment = views_for(teacher, views, _reference(batches) if views == "auto" and teacher.live else None)
+    augment = views_for(teacher, views, _reference(batches) if views == "auto" and teacher.live else None, method)
     return (batches if augment is None else Augmented(shuffling(batches), augment, seed)), augment
 
 

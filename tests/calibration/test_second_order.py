@@ -259,6 +259,19 @@ def test_inputs_of_the_same_kind_are_familiar_with_a_label_or_without(short_roun
     assert {"knowledge kept, familiar", "knowledge kept, auxiliary"} <= both.keys()
 
 
+def test_validation_data_that_no_member_saw_decide_the_size():
+    torch.manual_seed(0)
+    x, new, y = torch.randn(300, 2), torch.randn(900, 2), torch.randint(3, (1200,))
+    ensemble = train_ensemble(lambda: MLP(2, 3, (64,)), Batches(x, y[:300]), 4, Training(epochs=40, lr=1e-2))
+    fresh = torch.randn(2000, 2)
+
+    def size(**given):
+        student = Distiller(method=ProxyDirichlet(), training=Training(epochs=40)).fit(ensemble, x, **given).student_
+        return float(student.predict(fresh).knowledge.mean() / ensemble.predict(fresh).knowledge.mean())
+
+    assert abs(size(validation=(new, y[300:])) - 1) < 0.1 < abs(size() - 1)
+
+
 def test_batches_remember_which_inputs_are_from_elsewhere():
     batches = Batches(torch.zeros(4, 2), torch.zeros(4).long(), auxiliary=torch.ones(2, 2))
     assert batches.all.elsewhere.tolist() == [False] * 4 + [True] * 2

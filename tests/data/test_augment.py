@@ -7,7 +7,6 @@ from solera import Batches
 from solera.core.seeds import generator
 from solera.data import UNLABELLED, Augmented, Views, default_views
 from solera.data.augment import (
-    MOST_ROWS,
     Blend,
     Crop,
     Flip,
@@ -20,6 +19,7 @@ from solera.data.augment import (
     Resample,
     Shift,
 )
+from solera.data.auto_views import MOST_ROWS
 from solera.data.draws import Fresh, Keyed
 
 TABLE = torch.randn(40, 5, generator=generator(0)) * torch.tensor([1.0, 10.0, 0.1, 1.0, 0.0])
@@ -186,6 +186,9 @@ def test_the_default_follows_the_kind_of_input():
     assert images(torch.rand(4, 3, 16, 16), generator(0)).shape == (4, 3, 16, 16)
     for none in (torch.zeros(5, 7, dtype=torch.long), {"ids": TABLE}, (TABLE, TABLE), torch.zeros(3, 4, 5)):
         assert default_views(none) is None
+    off = default_views(TABLE, continuous=True)(TABLE.repeat(100, 1), generator(0))
+    beyond = (off > TABLE.amax(0)) | (off < TABLE.amin(0))
+    assert 0.15 < beyond.any(1).float().mean() < 0.25  # every fifth row leaves the range
     many = default_views(torch.arange(10_000.0)[:, None])
     seen = many(torch.full((20_000, 1), -1.0), generator(0))
     assert 2 < len(seen.unique()) <= MOST_ROWS + 1

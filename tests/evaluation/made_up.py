@@ -29,7 +29,7 @@ def class_answers(seed=0):
 
 
 def real_answers(dimensions=1, seed=0):
-    """The same for real targets."""
+    """The same for continuous targets."""
     g = random(seed)
     ensemble, student = {}, {}
     for scale, (name, size) in enumerate({"test": N, "far": OTHERS}.items(), 1):

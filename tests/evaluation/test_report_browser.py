@@ -75,8 +75,8 @@ def test_fits_a_phone(show, kind):
 
 
 SWITCHES = [
-    ("classification", "honesty-controls", "Model", "ensemble", ["figure-reliability"]),
-    ("regression", "honesty-controls", "Model", "ensemble", ["figure-coverage", "figure-pit", "figure-truth"]),
+    ("classification", "calibration-controls", "Model", "ensemble", ["figure-reliability"]),
+    ("regression", "calibration-controls", "Model", "ensemble", ["figure-coverage", "figure-pit", "figure-truth"]),
     ("classification", "rejection-controls", "Measure", "knowledge", ["rejection"]),
     ("classification", "rejection-controls", "Model", "EnD", ["rejection"]),
     ("classification", "unfamiliar-controls", "Set", "noise", ["roc", "histogram"]),

@@ -64,7 +64,7 @@ def test_proxy_dirichlet_loss(classes, kind, level, dtype):
         check(ours, z, value, gradient, 1e-6 if dtype == torch.float32 else 1e-12)
 
 
-@pytest.mark.parametrize(("kind", "level"), [("ordinary", -30.0), ("ordinary", 40.0), ("disagree", 20.0)])
+@pytest.mark.parametrize(("kind", "level"), [("ordinary", -30.0), ("disagree", 20.0)])
 def test_proxy_dirichlet_loss_at_forty_thousand_classes(kind, level):
     classes = 40_000
     logits, members = student_of(level, classes).float(), members_of(kind, classes).float()

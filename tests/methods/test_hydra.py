@@ -1,7 +1,5 @@
 """Hydra: its losses against referees, its heads on real data, stopped and gone on with, and back from disk."""
 
-import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -256,11 +254,3 @@ def test_a_stopped_distillation_ends_in_the_same_bits(tmp_path, kind):
         return distill(small_ensemble(), network, train, Hydra(head=2), training, validation=held, folder=folder)
 
     assert_stopped_is_whole(run, tmp_path, stops=(2, 5))
-
-
-def test_the_example_in_the_documentation_runs_as_printed(tmp_path):
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/methods/hydra.md").read_text(), re.S)
-    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, cwd=tmp_path, timeout=200)
-    assert done.returncode == 0, done.stderr
-    known, unfamiliar = json.loads(done.stdout.splitlines()[-1])
-    assert unfamiliar > 5 * known

@@ -263,14 +263,13 @@ def test_a_temperature_below_one_is_refused(temperature):
 
 def test_members_that_speak_of_classes_are_refused():
     targets = Mixture(Categorical(torch.zeros(3, 5, 4)))
-    with pytest.raises(ValueError, match="NormalWishart of means and variances of real targets: use ProxyDirichlet"):
+    said = "NormalWishart needs means and variances of continuous targets: use ProxyDirichlet"
+    with pytest.raises(ValueError, match=said):
         NormalWishart().loss(torch.zeros(3, 10), targets)
 
 
 def test_a_network_of_the_wrong_width_is_told_the_right_one():
-    with pytest.raises(
-        ValueError, match="4 outputs speaks of 1 target dimensions, the members of 2: give it 6 outputs"
-    ):
+    with pytest.raises(ValueError, match="4 outputs is for 1 target dimensions, the members have 2: give it 6 outputs"):
         normal_wishart_loss(torch.zeros(3, 4), torch.zeros(3, 5, 2), torch.zeros(3, 5, 2))
 
 

@@ -367,7 +367,8 @@ def test_a_memory_is_refused(kind, tmp_path, student, inputs):
     with pytest.raises(ValueError, match="perturbations need an Ensemble of classifiers"):
         kind(**FREE).check(Labels(classes=3))
     real = Ensemble([MLP(4, 2, (8,))], family="gaussian")
-    with pytest.raises(ValueError, match="perturbations need an Ensemble of classifiers, got Ensemble of real targets"):
+    said = "perturbations need an Ensemble of classifiers, got Ensemble of continuous targets"
+    with pytest.raises(ValueError, match=said):
         kind(**FREE).check(real)
 
 

@@ -7,7 +7,7 @@ import torch
 from solera.recipes import headline, problems
 from solera.recipes.base import Workspace, settings_of
 from solera.recipes.headline import Headline
-from solera.recipes.headline_page import gap, judged, recovered
+from solera.recipes.headline_page import gap, judged, less_sure, recovered
 from tests.recipes.test_many_classes import DATA, needs_data
 
 
@@ -39,6 +39,11 @@ def test_the_claims_count_problems():
     assert "**1 of 2** (close)" in lines[2]
     assert "**2 of 3** (good, bad)" in lines[3]
     assert "**3 of 3**" in lines[4]
+
+
+def test_a_student_less_sure_than_an_over_confident_ensemble_is_told():
+    assert "(rightly)" in less_sure({"rightly": [study(0.5, 0.4, 0.3, kept=2.0)], "kept": [study(0.5, 0.4, 0.3)]})
+    assert less_sure({"wrongly": [study(0.5, 0.4, 0.45, kept=2.0)]}) == ""
 
 
 def toy(data):

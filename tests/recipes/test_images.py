@@ -11,26 +11,23 @@ from torch.nn import functional
 from solera.core.seeds import generator
 from solera.data import Batches, Views
 from solera.recipes import names
-from solera.recipes.data import load_colour, rotated
-from solera.recipes.images import (
+from solera.recipes.corruptions import (
     CORRUPTIONS,
     FAMILIES,
     SEVERITIES,
-    augmented,
     brightness,
     contact_sheet,
     contrast,
     corrupted,
     defocus_blur,
-    flipped,
     gaussian_blur,
     gaussian_noise,
     jpeg,
     motion_blur,
     pixelate,
-    shifted,
-    turned,
 )
+from solera.recipes.data import load_colour, rotated
+from solera.recipes.images import augmented, flipped, shifted, turned
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not beside the project")

@@ -1,24 +1,37 @@
 """The LatentBE studies: their numbers against referees, and all of them on stand-in files, stopped and gone on with."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy.stats import entropy as scipy_entropy
 from sklearn.metrics import log_loss, roc_auc_score
 
+from solera.data import Batches
 from solera.distributions import Categorical
 from solera.methods import BatchEnsemble, LatentBE
 from solera.nn import WideResNet, branch
-from solera.recipes import find
-from solera.recipes import latentbe_cifar10 as study
+from solera.recipes import (
+    find,
+    latentbe,
+    latentbe_cifar10,
+    latentbe_cifar100,
+    latentbe_compare,
+    latentbe_page,
+    subspace,
+)
 from solera.recipes.base import Workspace, settings_of
 from solera.recipes.data import load_cifar, require_cifar
-from solera.recipes.latentbe_cifar10 import LatentbeCifar10, Scale, compared, entropy, measure
-from solera.recipes.latentbe_cifar100 import LatentbeCifar100
-from solera.recipes.subspace import PLACES, Subspace, along, barrier
+from solera.recipes.latentbe import MEMBERS, Scale, Study
+from solera.recipes.latentbe_cifar100 import CIFAR100, LatentbeCifar100
+from solera.recipes.latentbe_compare import WAYS
+from solera.recipes.latentbe_page import SCORES, apart, compared, entropy, measure, page
+from solera.recipes.subspace import PLACES, along, barrier
 from solera.training import Student
 
 TINY = Scale(10, 1, 8, 20, 12, 1, 10, 0.1, 0.3, 1, 2)
+SETTINGS = [(latentbe_cifar10, "CIFAR10"), (latentbe_cifar100, "CIFAR100"), (subspace, "SUBSPACE")]
 
 
 def run(folder, recipe):
@@ -40,9 +53,9 @@ def files(tmp_path):
 @pytest.fixture
 def small(monkeypatch):
     """A study of two students, with fewer corruptions."""
-    for kind in (LatentbeCifar10, LatentbeCifar100, Subspace):
-        monkeypatch.setattr(kind, "scales", {"quick": TINY})
-    monkeypatch.setattr(study, "CORRUPTIONS", study.CORRUPTIONS[:2])
+    for module, name in SETTINGS:
+        monkeypatch.setattr(module, name, replace(getattr(module, name), scales={"quick": TINY}))
+    monkeypatch.setattr(latentbe_compare, "CORRUPTIONS", latentbe_compare.CORRUPTIONS[:2])
 
 
 class Said:
@@ -92,11 +105,11 @@ def test_models_are_compared_within_a_study():
 
 
 def test_the_subnetworks_nll_of_each():
-    student = branch(WideResNet(10, 1, (3, 8, 8), 4), study.MEMBERS, "normal").eval()
+    student = branch(WideResNet(10, 1, (3, 8, 8), 4), MEMBERS, "normal").eval()
     x, y = torch.rand(30, 3, 8, 8), torch.randint(4, (30,))
     with torch.no_grad():
-        each = [torch.nn.functional.cross_entropy(student(x)[:, m], y).item() for m in range(study.MEMBERS)]
-    found = study.apart(Student(student, BatchEnsemble()), x, y)
+        each = [torch.nn.functional.cross_entropy(student(x)[:, m], y).item() for m in range(MEMBERS)]
+    found = apart(Student(student, BatchEnsemble()), x, y)
     assert found == {"NLL of each": pytest.approx(np.mean(each), rel=1e-5)}
     assert compared({"a": [{"NLL": 1.0}], "b": [found]}, "a", "b", "NLL of each")[1] == (np.mean(each) >= 1)
 
@@ -107,12 +120,12 @@ def test_the_line_between_two_subnetworks_has_them_at_its_ends():
     x, y = torch.rand(40, 3, 8, 8), torch.randint(4, (40,))
     line = along(student, x, y, x, y)
     with torch.no_grad():
-        apart = -student(x).log_softmax(-1).gather(-1, y.view(-1, 1, 1).expand(-1, 2, 1)).mean((0, 2))
+        each = -student(x).log_softmax(-1).gather(-1, y.view(-1, 1, 1).expand(-1, 2, 1)).mean((0, 2))
         middle = -LatentBE().finalize(student).eval()(x).log_softmax(-1).gather(-1, y[:, None]).mean()
     ends = [line["NLL"][PLACES.index(place)] for place in (0.0, 1.0)]
-    assert ends == pytest.approx(apart.tolist(), rel=1e-4)
+    assert ends == pytest.approx(each.tolist(), rel=1e-4)
     assert line["NLL"][PLACES.index(0.5)] == pytest.approx(middle.item(), rel=1e-4)
-    assert barrier(line, "NLL") == pytest.approx(middle.item() - apart.mean().item(), abs=1e-4)
+    assert barrier(line, "NLL") == pytest.approx(middle.item() - each.mean().item(), abs=1e-4)
     assert line["training error"] == line["test error"]
 
 
@@ -134,30 +147,32 @@ def test_the_full_set_is_read_where_it_is_there(tmp_path, files):
 
 def test_members_and_students_train_as_in_the_appendix():
     """Appendix B.2: SGD with weight decay of 5·10⁻⁴; the quick scale differs in size, not in kind."""
-    for recipe in (LatentbeCifar10(scale="paper"), LatentbeCifar10(), LatentbeCifar100(), Subspace()):
-        training = recipe.training(7)
-        assert (training.optimizer, training.weight_decay, training.seed) == ("sgd", 5e-4, 7)
-        assert training.rate()(training.warm_up) == pytest.approx(1)
+    for module, name in SETTINGS:
+        setting = getattr(module, name)
+        for at in setting.scales.values():
+            training = Study("", setting.classes, at, 0).training(7)
+            assert (training.optimizer, training.weight_decay, training.seed) == ("sgd", 5e-4, 7)
+            assert training.rate()(training.warm_up) == pytest.approx(1)
 
 
-@pytest.mark.usefixtures("small")
 def test_members_and_students_see_augmented_images_and_a_live_teacher(tmp_path, files, monkeypatch):
-    recipe, seen, real = LatentbeCifar10(data=files, scale="quick"), [], study.augmented
-    monkeypatch.setattr(study, "augmented", lambda images, *rest, **more: seen.append(1) or real(images, *rest, **more))
+    study, seen, real = Study(files, 10, TINY, 0), [], latentbe.augmented
+    counted = lambda images, *rest, **more: seen.append(1) or real(images, *rest, **more)  # noqa: E731
+    monkeypatch.setattr(latentbe, "augmented", counted)
     work = Workspace(tmp_path / "run", {})
-    x, y, *_ = recipe.parts()
-    batches = study.Batches(x, y, batch_size=recipe.at.batch_size)
-    ensemble = recipe.ensemble(2, batches, 0, work)
-    assert len(seen) == 2 * recipe.at.epochs * len(batches)
-    recipe.student(ensemble, batches, "KD", study.WAYS["KD"], 0, work)
-    assert len(seen) == 3 * recipe.at.epochs * len(batches)
+    x, y, *_ = study.parts()
+    batches = Batches(x, y, batch_size=TINY.batch_size)
+    ensemble = study.ensemble(2, batches, 0, work)
+    assert len(seen) == 2 * TINY.epochs * len(batches)
+    study.student(ensemble, batches, "KD", WAYS["KD"], 0, work)
+    assert len(seen) == 3 * TINY.epochs * len(batches)
 
 
 @pytest.mark.usefixtures("small")
 def test_a_study_from_end_to_end_stopped_and_gone_on_with(tmp_path, files, monkeypatch):
-    monkeypatch.setattr(study, "WAYS", {k: study.WAYS[k] for k in ("KD", "Proxy-EnD²", "LatentBE")})
-    monkeypatch.setattr(study, "claims", lambda found: "")
-    monkeypatch.setattr(study, "draw", lambda *_: None)
+    monkeypatch.setattr(latentbe_compare, "WAYS", {k: WAYS[k] for k in ("KD", "Proxy-EnD²", "LatentBE")})
+    monkeypatch.setattr(latentbe_page, "claims", lambda found: "")
+    monkeypatch.setattr(latentbe_compare, "draw", lambda *_: None)
     recipe = find("latentbe-cifar10")(data=files, scale="quick")
     whole = run(tmp_path / "whole", recipe)
     asked = 0
@@ -169,8 +184,8 @@ def test_a_study_from_end_to_end_stopped_and_gone_on_with(tmp_path, files, monke
             raise KeyboardInterrupt
         return distill(*arguments, **options)
 
-    distill = study.distill
-    monkeypatch.setattr(study, "distill", stop)
+    distill = latentbe.distill
+    monkeypatch.setattr(latentbe, "distill", stop)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "stopped", recipe)
     again = run(tmp_path / "stopped", recipe)
@@ -190,23 +205,23 @@ def test_the_line_from_end_to_end(tmp_path, files):
 
 
 def test_all_claims_and_pictures_of_the_large_study(tmp_path):
-    names = ["one member", "DE-4", *study.WAYS, *(f"{n}, subnetworks" for n in study.WAYS if n.startswith("Latent"))]
+    names = ["one member", "DE-4", *WAYS, *(f"{n}, subnetworks" for n in WAYS if n.startswith("Latent"))]
     draw = np.random.default_rng(0)
 
     def numbers():
-        scores = {key: float(draw.random()) for key in (*study.SCORES, "NLL of each")}
+        scores = {key: float(draw.random()) for key in (*SCORES, "NLL of each")}
         histogram = {name: [1 / 30] * 30 for name in ("test", "CIFAR-10", "GTSRB")}
         rest = {"AUROC": {"CIFAR-10": 0.7, "GTSRB": 0.9}, "histogram": histogram, "training": 1.0, "ms/image": 0.1}
         return {**scores, "corrupted": scores, **rest}
 
     found = {name: [numbers(), numbers()] for name in names}
     recipe, work = LatentbeCifar100(scale="paper"), Workspace(tmp_path, {})
-    text = study.page(recipe, found, work)
+    text = page(recipe, CIFAR100, CIFAR100.scales["paper"], found, work)
     assert "Table 3" in text
     assert "WRN-28-4" in text
     assert "all images" in text
     bullets = [line for line in text.splitlines() if line.startswith("- **")]
     lower = [a["NLL"] - b["NLL"] for a, b in zip(found["LatentBE"], found["KD"], strict=True)]
     assert bullets[1].startswith("- **Held**" if np.mean(lower) <= 0 else "- **Not held**")
-    study.draw(recipe, found, work)
+    latentbe_page.draw(CIFAR100, found, work)
     assert (tmp_path / "latentbe-cifar100.png").stat().st_size > 10_000

@@ -5,8 +5,9 @@ import pytest
 
 from solera.data import save_conll
 from solera.recipes.base import Workspace
-from solera.recipes.ner import OUTSIDE, SAME, Ner, Study, reworded
+from solera.recipes.ner import Ner, Study
 from solera.recipes.ner_page import SCORES, claim, ends, page
+from solera.recipes.ner_text import OUTSIDE, SAME, reworded
 from tests.tasks.test_tagging import sentences
 
 

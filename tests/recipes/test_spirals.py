@@ -7,7 +7,8 @@ import torch
 
 from solera.recipes import find
 from solera.recipes.base import Workspace, settings_of
-from solera.recipes.spirals import RING, Spirals, ring, spirals
+from solera.recipes.spirals import Spirals, ring, spirals
+from solera.recipes.spirals_page import RING
 
 TINY = {"members": 3, "subset": 2, "points": 40, "epochs": 1, "student_epochs": 2, "repeats": 2}
 

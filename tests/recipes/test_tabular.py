@@ -10,7 +10,8 @@ import torch
 from solera import Batches, Training
 from solera.recipes import tabular
 from solera.recipes.base import Workspace, settings_of
-from solera.recipes.tabular import LABELS, Tabular, beats, latency, split
+from solera.recipes.tabular import Tabular, latency, split
+from solera.recipes.tabular_page import LABELS, beats
 from solera.teachers.labels import Labels
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

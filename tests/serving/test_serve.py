@@ -155,14 +155,16 @@ def test_metrics_add_up(digits_service, images):
     def more(name):
         return after[name] - before.get(name, 0)
 
-    assert more('solera_requests_total{path="/predict",method="POST",status="200"}') == 1
-    assert more('solera_requests_total{path="other",method="GET",status="404"}') == 1
+    assert more('solera_requests_total{method="POST",path="/predict",status="200"}') == 1
+    assert more('solera_requests_total{method="GET",path="other",status="404"}') == 1
     assert more("solera_rows_total") == 30
     assert more('solera_decisions_total{decision="accepted"}') == (said["total"] <= 1).sum()
     for measure in ("total", "data", "knowledge"):
         sums = more(f'solera_uncertainty_sum{{measure="{measure}"}}')
         np.testing.assert_allclose(sums, said[measure].sum(), rtol=1e-5)
-        edges = [name for name in after if name.startswith(f'solera_uncertainty_bucket{{measure="{measure}"')]
+        edges = [
+            name for name in after if name.startswith("solera_uncertainty_bucket") and f'measure="{measure}"' in name
+        ]
         for name in edges:
             edge = float(name.split('le="')[1].split('"')[0].replace("+Inf", "inf"))
             assert more(name) == (said[measure] <= edge).sum()

@@ -1,4 +1,4 @@
-"""What is measured of predictions of real targets."""
+"""What is measured of predictions of continuous targets."""
 
 import numpy as np
 import pytest

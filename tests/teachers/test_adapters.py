@@ -93,7 +93,7 @@ def test_an_estimator_fitted_on_a_data_frame_gets_one():
 def test_what_is_no_classifier_is_refused():
     with pytest.raises(TypeError, match=r"member 1: a StandardScaler is not a model; .*\.onnx"):
         Ensemble([fitted(), StandardScaler().fit(X)])
-    with pytest.raises(ValueError, match="regressors and noise belong to real targets: pass family='gaussian'"):
+    with pytest.raises(ValueError, match="regressors and noise belong to continuous targets: pass family='gaussian'"):
         Ensemble([fitted(), LinearRegression().fit(X, Y)])
     with pytest.raises(TypeError, match="LogisticRegression is a class, not a model: pass a fitted instance"):
         adapt(LogisticRegression)

@@ -5,6 +5,7 @@ import pandas
 import pytest
 import torch
 from sklearn.datasets import load_iris
+from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
@@ -177,3 +178,26 @@ def test_floating_point_labels_of_classifiers_are_told_before_work_starts():
         distill(ensemble, MLP(4, 3), Batches(x, y), EnD(), Training(epochs=1))
     with pytest.raises(ValueError, match="pass whole numbers as classes"):
         evaluate({"ensemble": ensemble}, x, y)
+
+
+def test_validation_data_are_inputs_or_inputs_with_labels():
+    said, x = torch.rand(30, 2, 3), torch.randn(30, 4)
+    words = np.array(["red", "green", "blue"] * 10)
+    models = [LogisticRegression(C=c).fit(x.numpy(), words) for c in (0.1, 1.0)]
+    distiller = Distiller(training=Training(epochs=1))
+    for validation in (x, (x, words), (x.numpy(), list(words))):
+        assert distiller.fit(models, x, words, validation=validation).student_.labels == ["blue", "green", "red"]
+    with pytest.raises(ValueError, match="'pink', which is none of the 3 classes"):
+        distiller.fit(models, x, words, validation=(x, np.where(words == "red", "pink", words)))
+    with pytest.raises(ValueError, match="know nothing of validation inputs"):
+        distiller.fit(said / said.sum(-1, keepdim=True), x, validation=x)
+
+
+def test_noise_of_regressors_comes_from_rows_they_have_not_seen():
+    x, noise = torch.randn(200, 3), torch.randn(200)
+    trees = [ExtraTreesRegressor(5, random_state=seed).fit(x[:100].numpy(), noise[:100].numpy()) for seed in range(3)]
+    distiller = Distiller(training=Training(epochs=20))
+    with pytest.raises(ValueError, match="the residuals are all 0"):  # they know their own rows by heart
+        distiller.fit(trees, x[:100], noise[:100])
+    said = distiller.fit(trees, x[:100], noise[:100], validation=(x[100:], noise[100:])).predict(x[100:])
+    assert 0.5 < said.total.mean() < 2

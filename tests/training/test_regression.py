@@ -1,4 +1,4 @@
-"""Real targets, all the way: teachers, students, and data that are hardly any."""
+"""Continuous targets, all the way: teachers, students, and data that are hardly any."""
 
 import numpy as np
 import pytest

@@ -90,10 +90,10 @@ function measuresIn(found) {
 
 function drawAll() {
   const drawnModels = models.filter((name) => curves[name]);
-  const honesty = { model: favourite(drawnModels) };
+  const calibration = { model: favourite(drawnModels) };
   const pictures = [...new Set(drawnModels.flatMap((name) => Object.keys(curves[name].figures || {})))];
-  controls("honesty-controls", honesty, [["Model", "model", drawnModels]], pictures.map((name) => `figure-${name}`));
-  for (const name of pictures) chart(`figure-${name}`, () => figure(name, honesty.model));
+  controls("calibration-controls", calibration, [["Model", "model", drawnModels]], pictures.map((name) => `figure-${name}`));
+  for (const name of pictures) chart(`figure-${name}`, () => figure(name, calibration.model));
 
   const rejecting = { model: favourite(drawnModels), measure: "total" };
   const rejectMeasures = measuresIn(drawnModels.map((name) => curves[name].rejection));

@@ -1,4 +1,4 @@
-"""Probabilities that are some, and nothing else."""
+"""Checks that answers are probabilities, log-probabilities or logits, and takes their logarithm."""
 
 import math
 from collections.abc import Sequence

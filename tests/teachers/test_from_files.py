@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from solera.data import Batch
-from solera.recipes.arrays import as_labels, load_saw, teacher_from
 from solera.teachers.adapters import Predictions
+from solera.teachers.from_files import as_labels, load_saw, teacher_from
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_folds_and_saw_say_the_same(folder):
 
 
 def test_noise_is_estimated_out_of_fold(folder):
-    """Members that know their own rows by heart leave no residual there: only who did not see a row may speak of it."""
+    """Members that know their own rows by heart leave no residual there: only the others may predict a row."""
     random = np.random.default_rng(0)
     y = random.normal(size=300)
     folds = np.arange(300) % 2

@@ -1,0 +1,148 @@
+"""Studies of LatentBE on CIFAR: their settings, networks and students, trained as in the weight-averaging paper."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from solera.core.seeds import generator, stream
+from solera.data import Augmented, Batches
+from solera.distributions import Mixture
+from solera.ensembles import train_ensemble
+from solera.methods import LatentBE, Method
+from solera.nn import WideResNet
+from solera.perturbations import Perturbation
+from solera.recipes.base import Workspace
+from solera.recipes.data import colour, load_cifar
+from solera.recipes.images import augmented, channels_last
+from solera.teachers import Ensemble
+from solera.training import Student, Training, distill
+from solera.training.loop import Watch
+
+Size = Literal["quick", "laptop", "paper"]
+Sets = dict[str, tuple[Tensor, Tensor | None]]  # images and, where there are any, labels
+MEMBERS = 4
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a study costs."""
+
+    depth: int
+    width: int
+    side: int  # of the images: 32, or fewer pixels by averaging
+    images: int  # for training; 0: all but those for validation
+    validation: int  # images that find the temperature of the calibrated metrics
+    epochs: int  # of members and of students
+    batch_size: int
+    lr: float  # at its peak
+    warm_up: float
+    repeats: int  # whole studies, each with its own networks
+    corrupted: int  # test images under each corruption at each severity; 0: all
+    without: tuple[str, ...] = ()  # students left out
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A data set, what a study of it costs at each scale, and what the paper found."""
+
+    name: str  # of the recipe
+    classes: int
+    scales: Mapping[str, Scale]
+    other: int = 0  # the classes of the CIFAR that is unfamiliar
+    paper: Mapping[str, str] = field(default_factory=dict)  # ACC, NLL, ECE, cNLL, cECE of students from DE-4
+    paper_corrupted: Mapping[str, str] = field(default_factory=dict)  # ACC, NLL, ECE under corruption (Table 4)
+    paper_time: Mapping[str, str] = field(default_factory=dict)  # hours of training, milliseconds an image (Table 5)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to make a student."""
+
+    method: Method
+    perturbation: Perturbation | None = None
+
+
+class Subnetworks(LatentBE):
+    """LatentBE up to the last step: what is returned are the subnetworks, to be measured beside the merged network."""
+
+    def finalize(self, student: Any) -> Any:
+        return student
+
+    def predict(self, output: Tensor) -> Mixture:
+        return self.predict_in_training(output)
+
+
+@dataclass(frozen=True)
+class Study:
+    """The images, networks and students of a study; `repeat` tells its repetitions apart."""
+
+    data: str
+    classes: int
+    at: Scale
+    seed: int
+
+    def training(self, seed: int) -> Training:
+        """As in the paper's appendix B.2, for members and students."""
+        return Training(
+            epochs=self.at.epochs, lr=self.at.lr, optimizer="sgd", weight_decay=5e-4, warm_up=self.at.warm_up, seed=seed
+        )
+
+    def network(self) -> WideResNet:
+        """The architecture of members and students."""
+        shape = (3, self.at.side, self.at.side)
+        return channels_last(WideResNet(self.at.depth, self.at.width, shape, self.classes))
+
+    def augment(self, images: Tensor, random: torch.Generator) -> Tensor:
+        """Shifted by up to an eighth of the side, and flipped."""
+        seen = augmented(images, random, pixels=self.at.side // 8, degrees=0.0)
+        return seen.contiguous(memory_format=torch.channels_last)
+
+    def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Images and labels for training, then for validation; the data's order is shuffled once and for all."""
+        images, labels = load_cifar(self.data, self.classes, "train")
+        order = torch.randperm(len(labels), generator=generator(0, "parts"))
+        end = len(labels) - self.at.validation
+        train, held = order[: min(self.at.images or end, end)].numpy(), order[end:].numpy()
+        x = [colour(images[rows], self.at.side) for rows in (train, held)]
+        y = [torch.from_numpy(labels[rows]) for rows in (train, held)]
+        return x[0], y[0], x[1], y[1]
+
+    def ensemble(self, members: int, batches: Batches, repeat: int, work: Workspace) -> Ensemble:
+        """The networks of one repetition."""
+        work.say(f"{repeat + 1} of {self.at.repeats}: training {members} networks on {batches.examples} images")
+        folder = work.folder / f"repeat-{repeat}" / "ensemble"
+        return train_ensemble(
+            self.network, batches, members, self.training(self.seed_of(repeat)), folder=folder, augment=self.augment
+        )
+
+    def seed_of(self, repeat: int) -> int:
+        """Of a whole repetition."""
+        return stream(self.seed, "repeat", repeat)
+
+    def student(
+        self,
+        ensemble: Ensemble,
+        batches: Batches,
+        name: str,
+        way: Way,
+        repeat: int,
+        work: Workspace,
+        watch: Watch | None = None,
+    ) -> Student:
+        """One student of them."""
+        work.say(f"{repeat + 1} of {self.at.repeats}: distilling {name}")
+        seed = self.seed_of(repeat)
+        torch.manual_seed(stream(seed, "student"))
+        return distill(
+            ensemble,
+            self.network(),
+            Augmented(batches, self.augment, seed),
+            way.method,
+            self.training(stream(seed, "distil")),
+            perturbation=way.perturbation,
+            watch=watch,
+            folder=work.folder / f"repeat-{repeat}" / name,
+        )

@@ -1,0 +1,209 @@
+"""What the studies of LatentBE on CIFAR measure, and their page: the paper's tables beside ours, and what held."""
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from solera import metrics
+from solera.calibration import calibrated_ece, calibrated_nll
+from solera.distributions import Mixture
+from solera.evaluation.stream import Predictor
+from solera.methods import BatchEnsemble
+from solera.recipes.base import Recipe, Workspace
+from solera.recipes.latentbe import MEMBERS, Scale, Sets, Setting
+from solera.recipes.page import origin, pyplot, save_figure, spread, table, told_apart, verdict
+from solera.training import Student
+
+Numbers = dict[str, Any]  # a model's metrics
+Found = dict[str, list[Numbers]]  # model -> one for each repeat
+SCORES = ("ACC", "NLL", "ECE", "cNLL", "cECE")
+
+
+def measure(model: Predictor, sets: Sets) -> Numbers:
+    """Scores as they are and after temperature scaling, means under corruption, entropies, and time per image."""
+    said = {name: model.predict(images).mean.double().numpy() for name, (images, _) in sets.items()}
+    labels = {name: y.numpy() for name, (_, y) in sets.items() if y is not None}
+
+    def scores(name: str) -> Numbers:
+        probs, y = said[name], labels[name]
+        return {"ACC": 100 * metrics.accuracy(probs, y), "NLL": metrics.nll(probs, y), "ECE": metrics.ece(probs, y)}
+
+    with np.errstate(divide="ignore"):
+        logits = {name: np.log(said[name]) for name in ("validation", "test")}
+    calibrated = logits["validation"], labels["validation"], logits["test"], labels["test"]
+    found: Numbers = {
+        **scores("test"),
+        "cNLL": calibrated_nll(*calibrated),
+        "cECE": calibrated_ece(*calibrated),
+    }
+    spoilt = [scores(name) for name in labels if name not in ("test", "validation")]
+    found["corrupted"] = {key: float(np.mean([row[key] for row in spoilt])) for key in spoilt[0]}
+    entropies = {name: entropy(said[name]) for name in ("test", *(set(sets) - set(labels)))}
+    edges = np.linspace(0, np.log(said["test"].shape[-1]), 31)
+    found["histogram"] = {name: (np.histogram(e, edges)[0] / len(e)).tolist() for name, e in entropies.items()}
+    found["AUROC"] = {name: told_apart(entropies["test"], e) for name, e in entropies.items() if name != "test"}
+    start = time.process_time()
+    model.predict(sets["test"][0][:1024])
+    found["ms/image"] = 1e3 * (time.process_time() - start) / 1024
+    return found
+
+
+@torch.no_grad()
+def apart(student: Student, images: Tensor, labels: Tensor | None) -> Numbers:
+    """The subnetworks' NLL, each by itself, on average."""
+    assert labels is not None
+    said = Student(student.model, BatchEnsemble()).predict(images)
+    assert isinstance(said, Mixture)
+    each = said.members.log_prob(labels.unsqueeze(-1).expand(-1, MEMBERS))
+    return {"NLL of each": float(-each.double().mean())}
+
+
+def entropy(probs: np.ndarray) -> np.ndarray:
+    """Of each row, in nats."""
+    return -np.where(probs > 0, probs * np.log(np.where(probs > 0, probs, 1)), 0).sum(-1)
+
+
+def compared(found: Found, one: str, other: str, key: str) -> tuple[str, bool]:
+    """`one`'s metric less `other`'s in the same repeat: in words, and whether it is not above on average.
+
+    The key "NLL of each" compares `one`'s NLL with that of `other`'s subnetworks, each by itself.
+    """
+    own = "NLL" if key == "NLL of each" else key
+    differences = [a[own] - b[key] for a, b in zip(found[one], found[other], strict=True)]
+    below = sum(d <= 0 for d in differences)
+    words = f"{spread(differences, 4)}, so in {below} of {len(differences)} studies"
+    return words, float(np.mean(differences)) <= 0
+
+
+def claims(found: Found) -> str:
+    """The paper's orderings, and whether they came out here."""
+    best, merged = "LatentBE + TDiv−SDiv", ("LatentBE", "LatentBE, subnetworks")
+    wanted = [
+        ("KD's NLL is no higher than one member's", "KD", "one member", "NLL"),
+        ("LatentBE's NLL is no higher than KD's", "LatentBE", "KD", "NLL"),
+        ("LatentBE's calibrated NLL is no higher than KD's", "LatentBE", "KD", "cNLL"),
+        ("TDiv−SDiv lowers LatentBE's NLL", best, "LatentBE", "NLL"),
+        ("TDiv−SDiv lowers LatentBE's ECE", best, "LatentBE", "ECE"),
+        ("TDiv−SDiv lowers LatentBE's calibrated NLL", best, "LatentBE", "cNLL"),
+        ("TDiv−SDiv does better than ConfODS in NLL", best, "LatentBE + ConfODS", "NLL"),
+        ("the merged network's NLL is no higher than its subnetworks', each by itself", *merged, "NLL of each"),
+        ("with TDiv−SDiv too", best, f"{best}, subnetworks", "NLL of each"),
+        ("and no higher than that of their mean prediction, which costs four times as much", *merged, "NLL"),
+        ("LatentBE's NLL, for one network's cost, is no higher than BatchEnsemble's", "LatentBE", "BE", "NLL"),
+    ]
+    bullets = []
+    for claim, one, other, key in wanted:
+        words, held = compared(found, one, other, key)
+        bullets.append(verdict(f"{claim}: {words}", held))
+    return "\n".join(bullets)
+
+
+def page(recipe: Recipe, setting: Setting, at: Scale, found: Found, work: Workspace) -> str:
+    """The paper's tables beside ours, and what held."""
+
+    def cell(name: str, key: str, digits: int, inside: str | None = None) -> str:
+        values = [(row[inside] if inside else row)[key] for row in found[name]]
+        return "–" if values[0] is None else spread(values, digits)
+
+    shown = [name for name in found if not name.endswith("subnetworks")]
+    digits = {"ACC": 2}
+    scores = [
+        [name, *(cell(name, key, digits.get(key, 3)) for key in SCORES), setting.paper.get(name, "–")] for name in found
+    ]
+    spoilt = [
+        [
+            name,
+            *(cell(name, key, digits.get(key, 3), "corrupted") for key in ("ACC", "NLL", "ECE")),
+            setting.paper_corrupted.get(name, "–"),
+        ]
+        for name in shown
+    ]
+    unfamiliar = sorted(found["KD"][0]["AUROC"])
+    told = [[name, *(cell(name, key, 3, "AUROC") for key in unfamiliar)] for name in shown]
+    times = [
+        [name, cell(name, "training", 0), cell(name, "ms/image", 3), setting.paper_time.get(name, "–")]
+        for name in shown
+    ]
+    kind = f"CIFAR-{setting.classes}"
+    images = f"{at.images:,}" if at.images else "all"
+    return PAGE.format(
+        kind=kind,
+        at=at,
+        images=images,
+        name=setting.name,
+        number=2 if setting.classes == 10 else 3,
+        averaged="" if at.side == 32 else f", averaged to {at.side}×{at.side}",
+        scores=table(["model", "ACC %", *SCORES[1:], "paper: " + " / ".join(SCORES)], scores),
+        claims=claims(found),
+        spoilt_images=f"the first {at.corrupted}" if at.corrupted else "all",
+        spoilt=table(["model", "ACC %", "NLL", "ECE", "paper: ACC / NLL / ECE"], spoilt),
+        told=table(["model", *unfamiliar], told),
+        times=table(["model", "training, CPU seconds", "inference, CPU ms an image", "paper (WRN-28-4)"], times),
+        origin=origin(recipe, setting.name, work),
+    )
+
+
+def draw(setting: Setting, found: Found, work: Workspace) -> None:
+    """Histograms of the predictive entropy, in and out of distribution (the paper's Figures 5 and 6)."""
+    chosen = ["DE-4", "KD", "Proxy-EnD²", "LatentBE", "LatentBE + ConfODS", "LatentBE + TDiv−SDiv"]
+    unfamiliar = sorted(found["KD"][0]["AUROC"])
+    figure, rows = pyplot().subplots(
+        len(unfamiliar), len(chosen), figsize=(16, 5.4), layout="constrained", sharex=True, sharey=True
+    )
+    edges = np.linspace(0, np.log(setting.classes), 31)
+    for row, other in zip(rows, unfamiliar, strict=True):
+        for axes, name in zip(row, chosen, strict=True):
+            for kind, colour_of in (("test", "C0"), (other, "C3")):
+                share = np.mean([numbers["histogram"][kind] for numbers in found[name]], 0)
+                label = f"CIFAR-{setting.classes} test" if kind == "test" else other
+                axes.stairs(100 * share, edges, fill=True, alpha=0.45, color=colour_of, label=label)
+            axes.set_title(name if other == unfamiliar[0] else "", fontsize=10)
+        row[0].set_ylabel("% of images")
+        row[-1].legend(frameon=False, fontsize=8)
+    for axes in rows[-1]:
+        axes.set_xlabel("predictive entropy, nats")
+    save_figure(figure, work.folder / f"{setting.name}.png")
+
+
+PAGE = """# LatentBE on {kind}
+
+Four WRN-{at.depth}-{at.width} trained on {images} images{averaged}, for {at.epochs} epochs (SGD with Nesterov momentum,
+peak rate {at.lr}, batches of {at.batch_size}, weight decay 5·10⁻⁴, shifts and flips), and students of the same
+architecture, trained as long, at temperature 4 without labels. Mean ± sample standard deviation over {at.repeats}
+studies, each with its own four networks. Images stay in [0, 1]; the paper standardizes them.
+
+## Test images (the paper's Table {number})
+
+{scores}
+
+"subnetworks": the mean prediction of LatentBE's subnetworks before they are merged, at four times the cost.
+cNLL and cECE: after temperature scaling on {at.validation:,} held-out images.
+
+{claims}
+
+## Corrupted images (Table 4)
+
+Mean over 17 corruptions at 5 severities of {spoilt_images} test images, written here in the manner of CIFAR-C (not the
+published files).
+
+{spoilt}
+
+## Unfamiliar images
+
+AUROC of telling them from test images by predictive entropy; SVHN, LSUN and TinyImageNet of the paper are not at hand.
+
+{told}
+
+![Histograms of the predictive entropy]({name}.png)
+
+## Run time (Table 5)
+
+{times}
+
+CPU time of one process; the paper's hours and milliseconds are of a GPU.
+
+{origin}
+"""
