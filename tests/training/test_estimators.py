@@ -279,3 +279,13 @@ def test_a_fitted_teacher_may_know_classes_that_y_lacks():
     model = DistilledClassifier(forest, **FAST).fit(x[y < 2], y[y < 2])
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.predict_proba(x).shape == (len(x), 3)
+
+
+def test_a_regressor_on_words_and_gaps_asks_its_members_off_the_range_only_in_numbers():
+    x, score = people()
+    model = DistilledRegressor(**FAST).fit(x[:200], score[:200])
+    assert model.score(x[200:], score[200:]) > 0.4
+    assert model.student_.model[1].mean.abs().max() < 100
+    far = x[200:].assign(age=400)
+    knowledge = model.predict_uncertainty(far).knowledge
+    assert np.isfinite(knowledge).all()
