@@ -165,6 +165,8 @@ class Table:
         columns = []
         for place, (name, dtype) in enumerate(zip(self.columns.names, self.dtypes, strict=True)):
             column: Any = numbers[:, place]
+            if getattr(dtype, "kind", "O") in "iu":
+                column = column.round()  # a view may lie between whole numbers
             if name in self.values:
                 codes = np.where(np.isnan(column), len(self.values[name]), column).astype(np.int64)
                 column = np.append(self.values[name], np.nan)[codes]

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from solera.data.table import MISSING, UNKNOWN
+from solera.data.table_views import moments
 
 
 class Table(nn.Module):
@@ -51,11 +52,8 @@ class Table(nn.Module):
 
     def learn(self, rows: Float[Tensor, "N D"]) -> None:
         """Takes mean and scale of every column of numbers from the rows where it is not missing."""
-        values = rows.index_select(-1, self.numbers).double()
-        there = values != MISSING
-        count = there.sum(0).clamp(min=1)
-        mean = torch.where(there, values, 0.0).sum(0) / count
-        spread = (torch.where(there, values - mean, 0.0).square().sum(0) / count).sqrt().to(self.scale)
+        mean, deviation = moments(rows.index_select(-1, self.numbers))
+        spread = deviation.to(self.scale)
         self.mean.copy_(mean)
         self.scale.copy_(torch.where(spread > 0, spread, torch.ones_like(spread)))
 

@@ -12,6 +12,7 @@ from solera.core.seeds import stream
 from solera.data import Augment, Batches
 from solera.data.names import class_names
 from solera.data.table import MISSING, Table, is_frame
+from solera.data.table_views import table_views
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
 from solera.methods.normal_wishart import NormalWishart
@@ -117,6 +118,8 @@ class _Distilled(BaseEstimator):
         outputs = method.outputs(1 if names is None else len(names))
         network = MLP.for_table(x, columns.sizes, outputs, tuple(self.hidden), numbers)
         share, views = self.validation_fraction, self.views
+        if views == "auto" and (isinstance(ensemble, (list, tuple)) or getattr(ensemble, "live", False)):
+            views = table_views(x, columns.sizes, continuous=names is None)
         distiller = Distiller(
             network, method, training, batch_size=self.batch_size, validation_fraction=share, views=views
         )

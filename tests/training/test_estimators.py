@@ -10,6 +10,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.ensemble import (
     BaggingClassifier,
     ExtraTreesRegressor,
+    HistGradientBoostingClassifier,
     RandomForestClassifier,
     RandomForestRegressor,
     StackingClassifier,
@@ -244,7 +245,8 @@ def test_gaps_in_arrays_and_columns_that_had_none_before():
     x, y = load_wine(return_X_y=True)
     x = np.where(np.random.default_rng(0).random(x.shape) < 0.1, np.nan, x)
     x[:, 0] = np.nan_to_num(x[:, 0], nan=13.0)
-    model = DistilledClassifier(**FAST).fit(x, y)
+    teacher = [HistGradientBoostingClassifier(max_iter=10, min_samples_leaf=leaf) for leaf in (5, 10)]
+    model = DistilledClassifier(teacher, **FAST).fit(x, y)
     assert model.score(x, y) > 0.9
     assert model.student_.model.settings["table"]["missing"] == list(range(1, 13))
     x[:, 0] = np.nan
@@ -268,7 +270,7 @@ def test_what_cannot_be_distilled_is_told():
     with pytest.raises(ValueError, match="only one class"):
         DistilledClassifier().fit(x, ["a"] * len(x))
     with pytest.raises(ValueError, match="0 rows"):
-        DistilledClassifier(**FAST).fit(x, y).predict(x[:0])
+        DistilledClassifier(GaussianNB(), **FAST).fit(x, y).predict(x[:0])
 
 
 def test_a_fitted_teacher_may_know_classes_that_y_lacks():
@@ -277,3 +279,13 @@ def test_a_fitted_teacher_may_know_classes_that_y_lacks():
     model = DistilledClassifier(forest, **FAST).fit(x[y < 2], y[y < 2])
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.predict_proba(x).shape == (len(x), 3)
+
+
+def test_a_regressor_on_words_and_gaps_asks_its_members_off_the_range_only_in_numbers():
+    x, score = people()
+    model = DistilledRegressor(**FAST).fit(x[:200], score[:200])
+    assert model.score(x[200:], score[200:]) > 0.4
+    assert model.student_.model[1].mean.abs().max() < 100
+    far = x[200:].assign(age=400)
+    knowledge = model.predict_uncertainty(far).knowledge
+    assert np.isfinite(knowledge).all()
