@@ -98,7 +98,7 @@ def _many(one: Schema) -> Schema:
 
 def _cell(served: Served, name: str | None) -> Schema:
     """A number, where some may be missing also null, or a word; unknown words are taken for missing ones."""
-    if name in served.categories:
+    if name is not None and name in served.categories:
         return {"anyOf": [{"type": "string", "examples": list(served.categories[name][:8])}, {"type": "null"}]}
     number = _number(served.inputs[0].dtype)
     return {"anyOf": [number, {"type": "null"}]} if served.missing else number

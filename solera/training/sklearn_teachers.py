@@ -69,7 +69,7 @@ def held_out(groups: np.ndarray | None, rows: int, fraction: float, random: np.r
 
 def seeded(model: Any, random: np.random.RandomState) -> Any:
     """A fresh copy, every `random_state` in it that nobody set drawn at random."""
-    made = clone(model)
+    made: Any = clone(model)
     given = made.get_params() if hasattr(made, "get_params") else {}
     free = [name for name in sorted(given) if name.split("__")[-1] == "random_state" and given[name] is None]
     if free:
@@ -86,7 +86,7 @@ def bag(groups: np.ndarray, random: np.random.RandomState) -> np.ndarray:
 def default_model(table: Table, rows: int, classifies: bool) -> Any:
     """Gradient-boosted trees, which take missing values and categories as they are."""
     words = [0 < size <= MOST_WORDS for size in table.columns.sizes]
-    kind = HistGradientBoostingClassifier if classifies else HistGradientBoostingRegressor
+    kind: Any = HistGradientBoostingClassifier if classifies else HistGradientBoostingRegressor
     leaf = max(1, min(LEAF, rows // LEAF))
     return kind(min_samples_leaf=leaf, categorical_features=words if any(words) else None)
 
