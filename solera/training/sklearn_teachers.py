@@ -86,7 +86,7 @@ def bag(groups: np.ndarray, random: np.random.RandomState) -> np.ndarray:
 def default_model(table: Table, rows: int, classifies: bool) -> Any:
     """Gradient-boosted trees, which take missing values and categories as they are."""
     words = [0 < size <= MOST_WORDS for size in table.columns.sizes]
-    kind = HistGradientBoostingClassifier if classifies else HistGradientBoostingRegressor
+    kind: Any = HistGradientBoostingClassifier if classifies else HistGradientBoostingRegressor
     leaf = max(1, min(LEAF, rows // LEAF))
     some: Any = words if any(words) else None  # scikit-learn's own annotation knows strings alone
     return kind(min_samples_leaf=leaf, categorical_features=some)
