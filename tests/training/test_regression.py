@@ -118,5 +118,5 @@ def test_what_cannot_be_right_is_refused_before_work_starts(taught):
         solera.distill(ensemble, network(x, y), Batches(x, y), EnD())
     with pytest.raises(ValueError, match="NormalWishart needs 4 of them"):
         solera.distill(ensemble, network(x, y), Batches(x, y), NormalWishart())
-    with pytest.raises(ValueError, match="ProxyDirichlet of class probabilities"):
+    with pytest.raises(ValueError, match="ProxyDirichlet needs class probabilities"):
         solera.distill(ensemble, network(x, y), Batches(x, y), solera.ProxyDirichlet())
