@@ -45,6 +45,13 @@ def test_every_solera_command_in_the_readme_is_understood():
         assert CliRunner().invoke(app, [*line.split(), "--help"]).exit_code == 0, line
 
 
+def test_the_table_of_what_was_measured_is_that_of_the_results_page():
+    page = (ROOT / "docs" / "results" / "headline.md").read_text().split("\n![")[0]
+    table = [line for line in page.splitlines() if line.startswith("| ")]
+    assert len(table) == 10  # eight problems
+    assert "\n".join(table) in README
+
+
 def test_links_lead_somewhere():
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Studies = list[dict[str, Any]]  # of one problem
 MODELS = ("single", "ensemble", "student")
 RIGHT_SIZE = 0.8, 1.25  # of the ensemble's uncertainty
+SHOWN = -2.0, 4.0  # shares of the gain that the picture has room for
 RECOVERED, DETECTED = 0.6, 0.02  # of the ensemble's gain in NLL; AUROC that may be lost
 
 
@@ -168,9 +169,15 @@ def draw(found: dict[str, Studies], work: Workspace) -> None:
         low, value, high = (-end / gain for end in gap(studies, "student", "single", "NLL"))
         axes.plot([low, high], [row, row], color="#4477aa", linewidth=2)
         axes.plot(value, row, "o", color="#4477aa")
-    for place, text in ((0, "one member"), (1, "the ensemble")):
+        if not SHOWN[0] < value < SHOWN[1]:  # a number at the edge in the place of a point far beyond it
+            end = SHOWN[value > 0]
+            axes.text(
+                end, row, f" ← {value:.1f}" if value < 0 else f"{value:.1f} → ", ha="right" if value > 0 else "left"
+            )
+    for place, text, side in ((0, "one member ", "right"), (1, " the ensemble", "left")):
         axes.axvline(place, color="#888888", linewidth=1)
-        axes.text(place, -0.8, text, ha="center", color="#444444")
+        axes.text(place, -0.8, text, ha=side, color="#444444")
+    axes.set_xlim(*SHOWN)
     axes.set_yticks(range(len(found)), list(found))
     axes.set_ylim(len(found) - 0.5, -1.1)
     axes.set_xlabel("the student's NLL: share of the ensemble's gain over one member (further right is better)")

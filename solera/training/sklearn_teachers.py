@@ -88,7 +88,8 @@ def default_model(table: Table, rows: int, classifies: bool) -> Any:
     words = [0 < size <= MOST_WORDS for size in table.columns.sizes]
     kind: Any = HistGradientBoostingClassifier if classifies else HistGradientBoostingRegressor
     leaf = max(1, min(LEAF, rows // LEAF))
-    return kind(min_samples_leaf=leaf, categorical_features=words if any(words) else None)
+    some: Any = words if any(words) else None  # scikit-learn's own annotation knows strings alone
+    return kind(min_samples_leaf=leaf, categorical_features=some)
 
 
 def _bags(model: Any, given: Any, y: np.ndarray, groups: np.ndarray, random: np.random.RandomState) -> list[Any]:
