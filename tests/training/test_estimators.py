@@ -38,7 +38,7 @@ SHORT = Training(epochs=20, lr=2e-2)
 FAST = {"training": SHORT, "hidden": (32,), "batch_size": 32, "random_state": 0}
 
 
-QUICK = {"training": Training(epochs=15, lr=5e-2), "hidden": (16,)}
+QUICK = {"training": Training(epochs=15, lr=5e-2), "hidden": (16,), "batch_size": 32}
 
 
 @parametrize_with_checks(
