@@ -34,11 +34,11 @@ from solera.methods import EnD, Hydra
 from solera.nn import MLP
 from solera.training.sklearn_teachers import bag, held_out
 
-SHORT = Training(epochs=25, lr=2e-2)
-FAST = {"training": SHORT, "hidden": (32,), "random_state": 0}
+SHORT = Training(epochs=20, lr=2e-2)
+FAST = {"training": SHORT, "hidden": (32,), "batch_size": 32, "random_state": 0}
 
 
-QUICK = {"training": Training(epochs=15, lr=5e-2), "hidden": (16,)}
+QUICK = {"training": Training(epochs=15, lr=5e-2), "hidden": (16,), "batch_size": 32}
 
 
 @parametrize_with_checks(
@@ -118,7 +118,7 @@ def test_every_kind_of_teacher_of_numbers(make):
     model = DistilledRegressor(make(x[::2], y[::2]), **FAST).fit(x[::2], y[::2])
     mean, std = model.predict(x[1::2], return_std=True)
     assert (mean == model.predict(x[1::2])).all()
-    assert model.score(x[1::2], y[1::2]) > 0.3
+    assert model.score(x[1::2], y[1::2]) > 0.3  # the ensembles themselves: 0.4
     said = model.predict_uncertainty(x[1::2])
     np.testing.assert_allclose(std**2, said.total, rtol=1e-6)
     np.testing.assert_allclose(said.total, said.data + said.knowledge, rtol=1e-4)
@@ -147,7 +147,7 @@ def test_in_a_pipeline_and_in_a_search():
         cv=2,
         error_score="raise",
     )
-    search.fit(x[:200], y[:200])
+    search.fit(x[:100], y[:100])
     best = search.best_estimator_[-1]
     assert len(best.teacher_.estimators_) == search.best_params_["distilledclassifier__teacher__n_estimators"]
     assert search.score(x[200:], y[200:]) > 0.85
@@ -156,7 +156,7 @@ def test_in_a_pipeline_and_in_a_search():
 
 def test_a_search_refits_models_inside_but_not_frozen_ones():
     x, y = cancer()
-    forest = RandomForestClassifier(5, min_samples_leaf=5, random_state=0).fit(x[:200], y[:200])
+    forest = RandomForestClassifier(5, min_samples_leaf=5, random_state=0).fit(x[:100], y[:100])
     assert clone(DistilledClassifier(forest, **FAST)).fit(x[200:], y[200:]).teacher_ is not forest
     assert clone(DistilledClassifier(FrozenEstimator(forest), **FAST)).fit(x[200:], y[200:]).teacher_ is forest
     assert DistilledClassifier(forest, **FAST).fit(x[200:], y[200:]).teacher_ is forest
@@ -169,11 +169,11 @@ def test_rows_are_kept_from_the_teacher_and_seeds_decide():
             return super().fit(x, y)
 
     x, y = cancer()
-    model = DistilledClassifier([Remembers(), Remembers()], **FAST).fit(x[:200], y[:200])
-    assert {one.seen_ for one in model.teacher_} == {180}
-    again = DistilledClassifier([Remembers(), Remembers()], **FAST).fit(x[:200], y[:200])
+    model = DistilledClassifier([Remembers(), Remembers()], **FAST).fit(x[:100], y[:100])
+    assert {one.seen_ for one in model.teacher_} == {90}
+    again = DistilledClassifier([Remembers(), Remembers()], **FAST).fit(x[:100], y[:100])
     assert (again.predict_proba(x) == model.predict_proba(x)).all()
-    other = again.set_params(random_state=1).fit(x[:200], y[:200])
+    other = again.set_params(random_state=1).fit(x[:100], y[:100])
     assert (other.predict_proba(x) != model.predict_proba(x)).any()
 
 
@@ -190,6 +190,7 @@ def test_rows_held_out_and_bags_have_every_class():
 def test_methods_without_a_split_and_with_heads():
     x, y = cancer()
     teacher = VotingClassifier(VOTES[:2], voting="soft")
+    x, y = x[:200], y[:200]
     said = DistilledClassifier(teacher, method=EnD(), **FAST).fit(x, y).predict_uncertainty(x)
     assert said.data is None
     assert said.knowledge is None
@@ -216,6 +217,7 @@ def people(rows: int = 300) -> tuple[pd.DataFrame, np.ndarray]:
     return x, score.to_numpy()
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_words_and_gaps_reach_members_as_they_are_and_the_student_answers_by_them(tmp_path):
     x, score = people()
     y = np.where(score > np.median(score), "yes", "no")
@@ -224,7 +226,7 @@ def test_words_and_gaps_reach_members_as_they_are_and_the_student_answers_by_the
     )
     teacher = [make_pipeline(words, LogisticRegression(C=c)) for c in (0.01, 1.0)]
     for given in (teacher, None):
-        model = DistilledClassifier(given, **FAST).fit(x[:200], y[:200])
+        model = DistilledClassifier(given, **FAST).fit(x[:100], y[:100])
         assert model.score(x[200:], y[200:]) > 0.7
     student = solera.Student.load(model.student_.save(tmp_path / "student"))
     assert student.preprocessing == model.student_.preprocessing
@@ -270,7 +272,7 @@ def test_what_cannot_be_distilled_is_told():
     with pytest.raises(ValueError, match="only one class"):
         DistilledClassifier().fit(x, ["a"] * len(x))
     with pytest.raises(ValueError, match="0 rows"):
-        DistilledClassifier(GaussianNB(), **FAST).fit(x, y).predict(x[:0])
+        DistilledClassifier([GaussianNB()], **FAST).fit(x[:60], y[:60]).predict(x[:0])
 
 
 def test_a_fitted_teacher_may_know_classes_that_y_lacks():
