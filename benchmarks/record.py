@@ -27,10 +27,9 @@ recorded one by more than the noise of both. `python -m benchmarks losses store`
 page; `python -m benchmarks --page` writes the page alone.
 
 A goal "≤ 1.5" is about time ÷ the peer's time, "≥ 0.9" about speed ÷ the peer's speed. ± is the range of the middle
-half of the rounds. Goals that were not reached say so. The shape in a name is the one that was measured: the
-times of `fused_head` are recorded at fewer rows than its default (`SOLERA_HEAD_ROWS=628`), in three rounds and by CPU
-time alone, and were entered by hand from a script that runs the same cases; its memory is from before a later saving.
-"""
+half of the rounds. Goals that were not reached say so. The shape in a name is the one that was measured.
+All were recorded in one run on 2026-11-17; from `fused_head` on, short jobs ran on the second core at times, most of all
+beside `losses`, `scaling` and `serve`: measure these again before you trust a small difference.
 
 
 def machine() -> str:
