@@ -66,12 +66,8 @@ class MLP(nn.Sequential):
     ) -> "MLP":
         """One that standardises inputs such as these and, for regression, answers in the units of these targets."""
         flat = inputs.flatten(1).float()
-        size = 0 if targets is None else targets.reshape(len(targets), -1).shape[1]
-        network = cls(flat.shape[1], outputs, hidden, dropout, True, activation, size)
-        network[1].learn(flat)  # type: ignore[operator]
-        if targets is not None:
-            network[-1].learn(targets)  # type: ignore[operator]
-        return network
+        network = cls(flat.shape[1], outputs, hidden, dropout, True, activation, _dimensions(targets))
+        return network._learned(flat, targets)
 
     @classmethod
     def for_table(
@@ -85,9 +81,20 @@ class MLP(nn.Sequential):
         """One that reads rows of a table such as these; see `solera.nn.Table` for `categories`."""
         gone = (rows == MISSING).any(0).tolist()
         table = {"categories": list(categories), "missing": [place for place, some in enumerate(gone) if some]}
-        size = 0 if targets is None else targets.reshape(len(targets), -1).shape[1]
-        network = cls(rows.shape[1], outputs, hidden, targets=size, table=table)
-        network[1].learn(rows)  # type: ignore[operator]
+        network = cls(rows.shape[1], outputs, hidden, targets=_dimensions(targets), table=table)
+        return network._learned(rows, targets)
+
+    def _learned(self, rows: Tensor, targets: Tensor | None) -> "MLP":
+        """Itself, what it standardises by and its units taken from these."""
+        first, last = self[1], self[-1]
+        assert isinstance(first, Standardize | Table)
+        first.learn(rows)
         if targets is not None:
-            network[-1].learn(targets)  # type: ignore[operator]
-        return network
+            assert isinstance(last, Units)
+            last.learn(targets)
+        return self
+
+
+def _dimensions(targets: Tensor | None) -> int:
+    """Of continuous targets; 0 where there are none."""
+    return 0 if targets is None else targets.reshape(len(targets), -1).shape[1]

@@ -86,10 +86,11 @@ class Distiller:
         """
         x, extra = floats(inputs), None if auxiliary is None else floats(auxiliary)
         new, new_labels = validation if isinstance(validation, tuple) else (validation, None)
+        new = None if new is None else floats(new)
         target = None if labels is None else as_array(labels)
         bare = target is not None and without_variance(ensemble)
         if bare:
-            teacher = committee(ensemble, *((x, target) if new_labels is None else (floats(new), as_array(new_labels))))
+            teacher = committee(ensemble, *((x, target) if new_labels is None else (new, as_array(new_labels))))
         else:
             teacher = as_teacher(ensemble, len(tensors_in(x)[0]))
         for name, given in {"auxiliary": auxiliary, "unlabelled": unlabelled, "validation": new}.items():
@@ -106,9 +107,8 @@ class Distiller:
         if extra is not None:
             batches = batches.with_unlabelled(extra, elsewhere=True)
         if new is not None:
-            rows, y = floats(new), numbered(new_labels, names, real)[0]
-            index = batches.examples + torch.arange(len(tensors_in(rows)[0]))
-            held = Batches(rows, y, batch_size=self.batch_size, index=index)
+            y, index = numbered(new_labels, names, real)[0], batches.examples + torch.arange(len(tensors_in(new)[0]))
+            held = Batches(new, y, batch_size=self.batch_size, index=index)
         elif self.validation_fraction:
             batches, held = batches.split(self.validation_fraction, self.training.seed)
         for part in (batches, held):
