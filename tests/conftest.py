@@ -4,6 +4,7 @@ import os
 import random
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist already uses the cores, and tests start processes
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ install_import_hook("solera", "tests.typecheck.checker")
 
 from solera.core.progress import quiet  # noqa: E402
 
-torch.set_num_threads(1)  # pytest-xdist already uses the cores
+torch.set_num_threads(1)
 settings.register_profile("solera", deadline=None)  # a busy machine is not a failure
 settings.load_profile("solera")
 

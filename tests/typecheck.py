@@ -10,7 +10,7 @@ from inspect import isclass
 import jaxtyping
 from beartype import BeartypeConf, beartype
 
-MOST = 5000  # calls in one test
+MOST = 2000  # calls in one test
 _calls = 0
 
 

@@ -48,4 +48,4 @@ def tagger_student(method=None, tags=TAGS, **settings):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(network(inputs).flatten(0, 1), target.flatten()).backward()
         optimizer.step()
-    return Student(network.eval(), method or ProxyDirichlet(precision_slope=0.9), labels=list(tags))
+    return Student(network.eval(), method or ProxyDirichlet(precision_slope=0.9), class_names=list(tags))

@@ -1,10 +1,15 @@
-"""What views bring: the table of docs/views.md. Run `python tools/views_table.py rows`, `images` or `continuous`.
+"""What views bring: the table of docs/views.md. Run `python tools/views_table.py rows`, `images`, `continuous`, `text`.
 
-Sets of scikit-learn's own. Members and students learn on 60 % of the rows of the known classes; the numbers are for the
-other 40 % (validation) and for the classes that nobody was shown.
+Sets of scikit-learn's own, and the docstrings of installed packages as texts. Members and students learn on 60 % of the
+examples of the known classes; the numbers are for the other 40 % (validation) and for the classes nobody was shown.
 """
 
+import ast
+import re
 import sys
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,7 +26,7 @@ from sklearn.model_selection import train_test_split
 
 import solera
 from solera.core.progress import quiet
-from solera.data.augment import Blend, Crop, InTurn, Jitter, Munge, Noise, OneOf, Plain, Resample, Shift
+from solera.data.augment import Blend, Crop, Gibbs, InTurn, Jitter, Munge, Noise, OneOf, Plain, Resample, Reword, Shift
 from solera.nn import MLP
 from solera.training import views as training_views
 
@@ -74,6 +79,8 @@ def row_views(x: torch.Tensor) -> dict:
         "resample 0.15": Resample(x, 0.15),
         "resample 0.3": Resample(x, 0.3),
         "resample 0.6": Resample(x, 0.6),
+        "gibbs 0.3": Gibbs(x, 0.3),
+        "half gibbs 0.6": OneOf(Plain(), Gibbs(x, 0.6)),
         "munge": Munge(x),
         "half munge": OneOf(Plain(), Munge(x)),
         "half resample 0.3": OneOf(Plain(), Resample(x, 0.3)),
@@ -95,6 +102,14 @@ def image_views(x: torch.Tensor) -> dict:
         "shift 1 or blend": OneOf(Plain(), Shift(1), Blend(x)),
         "shift 1, blend, noise": OneOf(Plain(), Shift(1), Blend(x), Noise(0.2)),
     }
+
+
+def text_views(x: torch.Tensor) -> dict:
+    table = {"none": None}
+    for share in (0.05, 0.15, 0.3):
+        table[f"reword {share}"] = Reword(x, share)
+        table[f"half reword {share}"] = OneOf(Plain(), Reword(x, share))
+    return table
 
 
 def far_views(x: torch.Tensor) -> dict:
@@ -130,7 +145,7 @@ def show(*what, numbers: list[float]) -> None:
     print(f"| {line} | {accuracy:.1f} | {nll:.3f} | {total:.1f} / {knowledge:.1f} |", flush=True)
 
 
-def compare(name: str, kind: str, teacher, table: dict, x, y, held, far, seed: int) -> None:
+def compare(name: str, kind: str, teacher, table: dict, x, y, held, far, seed: int, model=None) -> None:
     """One line per view."""
     inputs, labels = held
     for words, model in (("the ensemble", teacher), ("one member", teacher.member(0))):
@@ -140,7 +155,7 @@ def compare(name: str, kind: str, teacher, table: dict, x, y, held, far, seed: i
         training_views.SEEDED = 16 if "16 seeded" in words else 4
         labels_too = None if y.ndim == 2 else y
         training = solera.Training(epochs=100, seed=seed)
-        distiller = solera.Distiller(training=training, views=view).fit(teacher, x, labels_too)
+        distiller = solera.Distiller(model and model(), training=training, views=view).fit(teacher, x, labels_too)
         found = scores(distiller.predict(inputs), None if far is None else distiller.predict(far), labels)
         show(name, kind, seed, words, numbers=found)
 
@@ -189,8 +204,59 @@ def continuous(seed: int) -> None:
         compare(name, "networks", members, far_views(x), x, y, (held, answer), far, seed)
 
 
+KNOWN, STRANGE = ("scipy", "sklearn", "torch", "pandas", "numpy", "matplotlib"), ("sympy", "networkx")
+WORDS, VOCABULARY, TEXTS = 40, 2000, 400  # of a text, of all, and how many of a package
+
+
+class TextNetwork(torch.nn.Module):
+    """Which package a docstring comes from: the largest answer of each filter of three words."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(VOCABULARY, 32, padding_idx=0)
+        self.filters, self.classify = torch.nn.Conv1d(32, 64, 3, padding=1), torch.nn.Linear(64, outputs)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.classify(self.filters(self.embed(tokens).mT).relu().amax(-1))
+
+
+def docstrings(package: str, random: np.random.Generator) -> list[list[str]]:
+    """Words of some of a package's docstrings, those that name a package left out."""
+    found = set()
+    for file in sorted(Path(find_spec(package).origin).parent.rglob("*.py")):
+        if "test" not in str(file):
+            documented = (ast.FunctionDef, ast.ClassDef)
+            nodes = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, documented)]
+            found |= {text for node in nodes if (text := ast.get_docstring(node))}
+    names = {*KNOWN, *STRANGE, "np", "pd", "plt", "scikit", "dataframe", "tensor"}
+    texts = [[w for w in re.findall("[a-z]+", text.lower()) if w not in names][:WORDS] for text in sorted(found)]
+    texts = [text for text in texts if len(text) >= 15]
+    return [texts[n] for n in random.permutation(len(texts))[:TEXTS]]
+
+
+def text(seed: int) -> None:
+    """Docstrings by their package, words by their frequency; those of two more packages are unfamiliar."""
+    random = np.random.default_rng(seed)
+    texts = {package: docstrings(package, random) for package in (*KNOWN, *STRANGE)}
+    counts = Counter(word for package in KNOWN for words in texts[package] for word in words)
+    numbers = {word: n + 2 for n, (word, _) in enumerate(counts.most_common(VOCABULARY - 2))}  # 0: padding, 1: others
+
+    def ids(packages: tuple[str, ...]) -> torch.Tensor:
+        every = [words for package in packages for words in texts[package]]
+        return torch.tensor([[numbers.get(w, 1) for w in words] + [0] * (WORDS - len(words)) for words in every])
+
+    def make() -> TextNetwork:
+        return TextNetwork(len(KNOWN))
+
+    x, y = ids(KNOWN), torch.arange(len(KNOWN)).repeat_interleave(TEXTS)
+    x, held, y, answer = train_test_split(x, y, test_size=0.4, random_state=seed)
+    members = solera.train_bags(make, solera.Batches(x, y), MEMBERS, solera.Training(epochs=15, lr=3e-3, seed=seed))
+    far = ids(STRANGE)
+    compare("docstrings", "convnets", members, text_views(x), x, y, (held, answer), far, seed, make)
+
+
 if __name__ == "__main__":
     with quiet():
-        {"rows": rows, "images": images, "continuous": continuous}[sys.argv[1]](
+        {"rows": rows, "images": images, "continuous": continuous, "text": text}[sys.argv[1]](
             int(sys.argv[2]) if len(sys.argv) > 2 else 0
         )

@@ -53,7 +53,7 @@ def calibrate(
     """
     if to not in ("ensemble", "labels"):
         raise ValueError(f"to must be 'ensemble' or 'labels', got {to!r}")
-    batches = held_out if isinstance(held_out, Iterator) else as_batches(held_out, names=student.labels)
+    batches = held_out if isinstance(held_out, Iterator) else as_batches(held_out, names=student.class_names)
     require_vocabulary(teacher, batches)
     heard = ask(student.model, teacher, batches)
     method = heard.fitted(student.method) if to == "ensemble" else _fitted_to_labels(student.method, heard)
@@ -65,4 +65,4 @@ def calibrate(
     if to == "labels":
         fit |= {f"NLL{LABELS}, before the fit": _nll(student.method, heard), f"NLL{LABELS}": _nll(method, heard)}
     notes = replace(student.notes, fit=fit)
-    return Student(student.model, method, student.labels, student.preprocessing, notes, student.tokenizer).eval()
+    return Student(student.model, method, student.class_names, student.preprocessing, notes, student.tokenizer).eval()

@@ -36,8 +36,8 @@ def ensembles(
         if name not in sets:
             raise ValueError(f"--members-unfamiliar names {name!r}, but there is no --unfamiliar {name}=FILE")
         tokens = [sentence.tokens for sentence in sets[name]]
-        said["single"][name] = Taggers(files[:1], tokens, labels=tags.names)
-        said["ensemble"][name] = Taggers(files, tokens, labels=tags.names)
+        said["single"][name] = Taggers(files[:1], tokens, class_names=tags.names)
+        said["ensemble"][name] = Taggers(files, tokens, class_names=tags.names)
     return said
 
 
@@ -61,7 +61,7 @@ def evaluate_tags(
     require_files([*members, labels, *unfamiliar.values()])
     networks = {name: student for name, (_, student) in students.items()}
     first = next(iter(networks.values()))
-    tags = Tags.read(first.labels or [])
+    tags = Tags.read(first.class_names or [])
     words = next(part for part in first.model.modules() if isinstance(part, WordFeatures))
     sets = {name: load_conll(file) for name, file in {"test": labels, **unfamiliar}.items()}
     models = {**ensembles(members, elsewhere, sets, tags), **networks}

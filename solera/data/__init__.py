@@ -3,7 +3,6 @@
 from solera.data.arrays import as_array, as_inputs
 from solera.data.as_batches import as_batches, fingerprint_of, one_epoch, shuffling
 from solera.data.audio import Recordings, read_audio, resample
-from solera.data.augment import View
 from solera.data.auto_views import default_views
 from solera.data.batch import (
     UNLABELLED,
@@ -19,12 +18,13 @@ from solera.data.chunks import chunked
 from solera.data.conll import Sentence, load_conll, save_conll
 from solera.data.loaders import Loader, Read, read_pair
 from solera.data.memory import Batches
-from solera.data.names import Names, class_names, class_numbers, whole_classes
+from solera.data.names import Names, as_names, class_numbers, whole_classes
 from solera.data.pairs import CausalPairs, Pairs
 from solera.data.sequences import Sequences
 from solera.data.tag_scheme import Span
 from solera.data.tags import Tags
 from solera.data.tokenizers import Tokenizer, as_tokenizer, train_bpe, train_words
+from solera.data.view import View
 from solera.data.views import Augment, Augmented, Views
 
 __all__ = [
@@ -51,9 +51,9 @@ __all__ = [
     "as_array",
     "as_batches",
     "as_inputs",
+    "as_names",
     "as_tokenizer",
     "chunked",
-    "class_names",
     "class_numbers",
     "default_views",
     "fingerprint_of",

@@ -13,7 +13,7 @@ from solera.data.batch import UNLABELLED
 Names = Sequence[Any] | np.ndarray  # of classes, as the user has them
 
 
-def class_names(values: Names) -> list[str]:
+def as_names(values: Names) -> list[str]:
     """Names as text, whatever they were: 1, 1.0, np.int64(1) and "1" are one class."""
     plain = [value.item() if isinstance(value, np.generic) else value for value in values]
     return [str(int(value) if isinstance(value, float) and value.is_integer() else value) for value in plain]
@@ -55,7 +55,7 @@ def class_numbers(target: Any, names: Sequence[str] | None = None) -> tuple[Tens
     unique, place = np.unique(
         np.asarray(array[~missing], dtype=str if array.dtype.kind in "OUS" else None), return_inverse=True
     )
-    said = class_names(unique)
+    said = as_names(unique)
     known = said if known is None else known
     if strange := [name for name in said if name not in known]:
         raise ValueError(

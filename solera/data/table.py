@@ -9,11 +9,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from solera.data.names import class_names
+from solera.data.names import as_names
 
 MISSING = -(2.0**100)  # −1.2676506·10³⁰, the same number in float32 and float64
 UNKNOWN = -1.0
+
+
+def moments(numbers: Float[Tensor, "N D"]) -> tuple[Float[Tensor, " D"], Float[Tensor, " D"]]:
+    """Mean and standard deviation of every column, in float64, over the rows where it is not missing."""
+    values = numbers.double()
+    there = values != MISSING
+    count = there.sum(0).clamp(min=1)
+    mean = torch.where(there, values, 0.0).sum(0) / count
+    return mean, (torch.where(there, values - mean, 0.0).square().sum(0) / count).sqrt()
 
 
 def is_frame(values: Any) -> bool:
@@ -65,7 +77,7 @@ def _codes(column: Any, words: Sequence[str]) -> np.ndarray:
 
     place, values = pandas.factorize(column)  # −1 where it is empty
     known = {word: code for code, word in enumerate(words)}
-    codes = [known.get(word, UNKNOWN) for word in class_names(list(values))]
+    codes = [known.get(word, UNKNOWN) for word in as_names(list(values))]
     return np.array([*codes, UNKNOWN], dtype=np.float32)[place]
 
 
@@ -131,9 +143,9 @@ class Table:
         for place, name in enumerate(names):
             if _holds_words(column := values.iloc[:, place]):
                 there = column[column.notna()].unique()
-                by_text = dict(zip(class_names(list(there)), there, strict=True))
+                by_text = dict(zip(as_names(list(there)), there, strict=True))
                 self.values[name] = np.array([by_text[word] for word in sorted(by_text)], dtype=object)
-        words = {name: class_names(list(found)) for name, found in self.values.items()}
+        words = {name: as_names(list(found)) for name, found in self.values.items()}
         self.columns, self.own_names = Columns(names, words), list(values.columns)
         self.dtypes = list(values.dtypes)
 

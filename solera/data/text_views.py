@@ -10,8 +10,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from solera.core.checks import require_fraction
-from solera.data.augment import View
 from solera.data.draws import Draws, Fresh
+from solera.data.view import View
 
 IDS = "input_ids"  # where a tokenizer puts them
 

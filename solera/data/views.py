@@ -9,9 +9,9 @@ from torch import Tensor
 
 from solera.core.disk import fingerprint
 from solera.core.seeds import generator
-from solera.data.augment import View
 from solera.data.batch import UNLABELLED, Batch, Shuffling, tensors_in
 from solera.data.draws import Keyed
+from solera.data.view import View
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]  # examples and random numbers -> what is seen of them
 

@@ -39,4 +39,4 @@ def fresh(make: Callable[[], nn.Module], seeds: Sequence[int]) -> list[nn.Module
 
 def together(networks: Sequence[nn.Module], batches: ManyBatches, task: Task, saw: Any = None) -> Ensemble:
     """The trained networks as an ensemble for targets such as theirs."""
-    return Ensemble(networks, saw=saw, labels=getattr(batches, "names", None), family=task.family)
+    return Ensemble(networks, saw=saw, class_names=getattr(batches, "names", None), family=task.family)

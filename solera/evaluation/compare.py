@@ -33,8 +33,9 @@ def _check(first: str, one: Evaluation, name: str, other: Evaluation) -> None:
             f"{first} and {name} are not evaluations of the same test set (their {len(one.target)} and "
             f"{len(other.target)} labels are not equal one by one): evaluate both on the same inputs and labels"
         )
-    if one.labels is not None and other.labels is not None and list(one.labels) != list(other.labels):
-        raise ValueError(f"{first} and {name} name their classes differently: {one.labels[:5]}, {other.labels[:5]}")
+    names, others = one.class_names, other.class_names
+    if names is not None and others is not None and list(names) != list(others):
+        raise ValueError(f"{first} and {name} name their classes differently: {names[:5]}, {others[:5]}")
     mine, theirs = one.sizes, other.sizes
     for key in mine.keys() & theirs.keys():
         if mine[key] != theirs[key]:
@@ -76,4 +77,4 @@ def compare(evaluations: Mapping[str, Evaluation]) -> Evaluation:
     elements = {name: facts for e in reversed(list(evaluations.values())) for name, facts in e.elements.items()}
     whole = assembled(one.task, columns, elements, roles.pop("reference"), costs, resamples)
     students = dict.fromkeys(called(name, model) for name, found, model in every if model in found.students)
-    return replace(whole, students=tuple(students), labels=one.labels, made=one.made, **roles)
+    return replace(whole, students=tuple(students), class_names=one.class_names, made=one.made, **roles)

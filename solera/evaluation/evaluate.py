@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from solera.core.renamed import renamed_arguments
 from solera.core.versions import versions
 from solera.data import ManyBatches, as_batches, class_numbers, tensors_in
 from solera.data.names import are_names
@@ -18,18 +19,18 @@ from solera.tasks import Task, task_of
 BATCH = 1024  # examples of arrays that are dealt out together
 
 
-def _names(models: Mapping[str, Any], classes: Sequence[str] | None) -> Sequence[str] | None:
+def _names(models: Mapping[str, Any], given: Sequence[str] | None) -> Sequence[str] | None:
     """What the classes are called: as given, or as the models that have names agree."""
-    found = {name: list(model.labels) for name, model in models.items() if getattr(model, "labels", None)}
-    if classes is None and found:
-        first, classes = next(iter(found.items()))
-        for name, labels in found.items():
-            if labels != classes:
+    found = {name: list(model.class_names) for name, model in models.items() if getattr(model, "class_names", None)}
+    if given is None and found:
+        first, given = next(iter(found.items()))
+        for name, names in found.items():
+            if names != given:
                 raise ValueError(
-                    f"{name} has the classes {labels[:5]}, {first} has {classes[:5]}: their columns must stand in one "
-                    "order, pass labels=... to the Ensemble"
+                    f"{name} has the classes {names[:5]}, {first} has {given[:5]}: their columns must stand in one "
+                    "order, pass class_names=... to the Ensemble"
                 )
-    return classes
+    return given
 
 
 def _features(models: Mapping[str, Any], batches: ManyBatches, features: Sequence[str] | None) -> Sequence[str] | None:
@@ -70,6 +71,7 @@ def _batches(data: Any, target: Any, task: Task | None, names: Sequence[str] | N
     return as_batches(data, target, batch_size=BATCH, read=None if task is None else task.batch, names=names)
 
 
+@renamed_arguments(classes="class_names")
 def evaluate(
     models: Mapping[str, Any],
     data: Any,
@@ -80,7 +82,7 @@ def evaluate(
     reference: str | None = "ensemble",
     single: str | None = "single",
     baseline: str | None = "baseline",
-    classes: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
     features: Sequence[str] | None = None,
     resamples: int = 0,
 ) -> Evaluation:
@@ -101,15 +103,15 @@ def evaluate(
     predictions, "test" and as many of the unfamiliar ones as there are. The reference, a single member and a baseline
     of your own go by these names, if they are among the models; all others are students. Beside a single member stands
     the same member calibrated (cross-fitted on the two halves of the test examples, see
-    `solera.evaluation.recalibrated`; one of your own goes by the name "single, calibrated"). `classes` and `features`
-    name what the models do not name.
+    `solera.evaluation.recalibrated`; one of your own goes by the name "single, calibrated"). `class_names` and
+    `features` name what the models do not name.
     """
     if "test" in (unfamiliar or {}):
         raise ValueError("an unfamiliar set is called 'test', as the labelled set is: give it another name")
     for name, model in models.items():
         if isinstance(model, Mapping) and "test" not in model:
             raise ValueError(f"what {name} said has no entry 'test': its answers about the test inputs are needed")
-    names = _names(models, classes)
+    names = _names(models, class_names)
     if task is not None:
         data = task.prepared(data, models)
         unfamiliar = {name: task.prepared(given, models) for name, given in (unfamiliar or {}).items()}
@@ -137,7 +139,7 @@ def evaluate(
         single=single,
         baseline=baseline,
         students=students,
-        labels=names,
+        class_names=names,
         examples=examples(models, sets, elements, every, students, task, names, columns_named),
         made=versions(),
     )

@@ -55,7 +55,7 @@ class Evaluation:
     baseline: str | None = None
     students: tuple[str, ...] = ()
     elements: dict[str, Elements] = field(default_factory=dict)  # whose the columns' elements are, and their targets
-    labels: Sequence[str] | None = None  # what the classes are called
+    class_names: Sequence[str] | None = None
     costs: dict[str, Cost] = field(default_factory=dict)
     examples: Sequence[Mapping[str, Any]] = ()  # a few to look at, as the report shows them
     made: str = ""
@@ -130,7 +130,8 @@ class Evaluation:
         kept = {
             "solera": version("solera"),
             "task": entry_of(self.task),
-            **{key: getattr(self, key) for key in ("reference", "single", "baseline", "students", "labels", "made")},
+            **{key: getattr(self, key) for key in ("reference", "single", "baseline", "students", "made")},
+            "labels": self.class_names,
             "models": [self.numbers(model) for model in self.rows],
             "kinds": columns_csv.kinds_of(self.columns, self.elements),
             "costs": {model: asdict(cost) for model, cost in self.costs.items()},
@@ -158,7 +159,7 @@ class Evaluation:
             found = assembled(task, columns, elements, kept["reference"], costs)
         with reading(manifest, "resamples.csv"):
             draws = _read(files["resamples.csv"])
-        rest = {key: kept[key] for key in ("single", "baseline", "labels", "examples", "made")}
+        rest = {key: kept[key] for key in ("single", "baseline", "examples", "made")} | {"class_names": kept["labels"]}
         return replace(found, draws=draws, students=tuple(kept["students"]), **rest)
 
 

@@ -85,7 +85,7 @@ def examples(
     every: Mapping[str, Sets],
     students: Sequence[str],
     task: Task,
-    labels: Sequence[str] | None,
+    class_names: Sequence[str] | None,
     features: Sequence[str] | None,
 ) -> list[dict[str, Any]]:
     """The chosen examples, as JSON values: every model is asked about them once more."""
@@ -109,7 +109,7 @@ def examples(
             if name in own:
                 with torch.no_grad():
                     whole = source_of(model, models[model])(name, batch, position)
-                    (said,) = task.answers(whole if tokens is None else _first_tokens(whole, counted), labels)
+                    (said,) = task.answers(whole if tokens is None else _first_tokens(whole, counted), class_names)
                 answers[model] = answer_of(own[name], place, said, counted)
         truth = None if facts.target is None else facts.target[place]
         if truth is not None and facts.token is None:
@@ -119,7 +119,7 @@ def examples(
                 {
                     "set": name,
                     "row": example,
-                    "label": None if truth is None else task.label(truth, labels),
+                    "label": None if truth is None else task.label(truth, class_names),
                     "why": why,
                     "shown": _shown(
                         batch, span, features, counted if facts.token is not None else None, texts(example)

@@ -104,7 +104,7 @@ def content(evaluation: Evaluation, title: str = TITLE) -> dict[str, Any]:
         "question": task.question,
         "error": {"name": task.errors.name, "percent": task.errors.percent, "units": task.errors.units},
         "reference": evaluation.reference,
-        "labels": evaluation.labels,
+        "labels": evaluation.class_names,
         "verdicts": [_judged(found) for found in verdicts(evaluation)],
         "metrics": explained(list(dict.fromkeys(names)), task),
         "models": models,

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from solera.data.table import MISSING, UNKNOWN
-from solera.data.table_views import moments
+from solera.data.table import MISSING, UNKNOWN, moments
 
 
 class Table(nn.Module):

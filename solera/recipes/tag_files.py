@@ -46,7 +46,7 @@ class TagFiles(Recipe):
         require_own_folder(work.folder)  # before the training, not after
         sentences, tags = read_tag_files(self.members, self.labels)
         tokens = [sentence.tokens for sentence in sentences]
-        teacher = Taggers(self.members, tokens, labels=tags.names, saw=load_saw(self.folds, self.saw))
+        teacher = Taggers(self.members, tokens, class_names=tags.names, saw=load_saw(self.folds, self.saw))
         cuts = [round((1 - self.held_out) * 0.9 * len(sentences)), round((1 - self.held_out) * len(sentences))]
         if not 0 < cuts[0] < cuts[1] < len(sentences):
             raise ValueError(
@@ -75,7 +75,7 @@ class TagFiles(Recipe):
         )
         student.save(work.folder)
         write_said(student, sentences[cuts[1] :], tags, work.folder / "held-out.conll")
-        models = {"member 0": Taggers(self.members[:1], tokens, labels=tags.names), "ensemble": teacher}
+        models = {"member 0": Taggers(self.members[:1], tokens, class_names=tags.names), "ensemble": teacher}
         if not self.labels:
             return f"# {type(method).__name__} tagger\n\nNo table without true tags: pass --labels.\n\n{versions()}\n"
         found = evaluate({**models, "student": student}, test, task=Tagging(tags), single="member 0")

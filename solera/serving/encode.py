@@ -67,7 +67,7 @@ def decided(said: Arrays, threshold: float | None, measure: str | None) -> np.nd
 def _label(mean: np.ndarray, served: Served) -> Any:
     """The name of the likeliest class; of a tagger, one for every token."""
     best = mean.argmax(-1)
-    return served.labels[int(best)] if best.ndim == 0 else [served.labels[k] for k in best.tolist()]
+    return served.class_names[int(best)] if best.ndim == 0 else [served.class_names[k] for k in best.tolist()]
 
 
 @lru_cache(8)
@@ -87,7 +87,7 @@ def _rows(said: Arrays, accepted: np.ndarray | None, served: Served) -> Iterator
 
 def as_json(said: Arrays, accepted: np.ndarray | None, served: Served, asked: Asked) -> bytes:
     """One object for every row, and what holds for all of them before."""
-    parts = [_beginning(served.fingerprint, tuple(served.labels))]
+    parts = [_beginning(served.fingerprint, tuple(served.class_names))]
     if asked.threshold is not None:
         parts.append(json.dumps({"threshold": asked.threshold, "measure": asked.measure or DEFAULT})[1:-1])
     parts.append(f'"predictions": [{", ".join(_rows(said, accepted, served))}]}}')
@@ -117,7 +117,7 @@ def bytes_of_answer(served: Served, asked: Asked, kind: str) -> int:
     """About as large will the answer be: every number has 4 bytes in NumPy's formats, up to 24 characters in JSON."""
     first = next(iter(asked.arrays.values()))
     tokens = first.shape[1] if served.axes and first.ndim > 1 else 1
-    numbers = len(first) * tokens * (len(served.labels) + 4)
+    numbers = len(first) * tokens * (len(served.class_names) + 4)
     return numbers * (24 if kind == JSON else 4)
 
 

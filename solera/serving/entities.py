@@ -28,7 +28,7 @@ class Entities:
 
     async def _answer(self, request: Request, body: bytes, lease: Lease) -> Response:
         texts = await self.line.work(len(body), read_texts, body, self.line.limits)
-        columns = len(self.service.served.labels) + len(self.service.served.measures)
+        columns = len(self.service.served.class_names) + len(self.service.served.measures)
         lease.hold(len(body) + 8 * columns * sum(len(words) for _, words in texts))
         request.state.rows = len(texts)
         found = [await self._of_text(text, words) for text, words in texts]

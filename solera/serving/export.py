@@ -55,8 +55,8 @@ def metadata(student: Student, inputs: Sequence[Input], outputs: Sequence[str]) 
     content = {
         "solera": version("solera"),
         "method": {"name": type(student.method).__name__, "settings": asdict(student.method)},
-        "labels": student.labels,
-        "preprocessing": replace(student.preprocessing, inputs=inputs).entry(student.labels),
+        "labels": student.class_names,
+        "preprocessing": replace(student.preprocessing, inputs=inputs).entry(student.class_names),
         "outputs": list(outputs),
         "family": family,
         "uncertainty": "variance" if family == "gaussian" else "nats",

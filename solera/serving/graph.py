@@ -68,7 +68,7 @@ class Graph:
         self.metadata: dict[str, str] = self.session.get_modelmeta().custom_metadata_map
 
     @property
-    def labels(self) -> list[str] | None:
+    def class_names(self) -> list[str] | None:
         """The names of the classes or targets, if they are known."""
         return json.loads(self.metadata["labels"])
 

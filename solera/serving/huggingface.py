@@ -170,8 +170,8 @@ def export_huggingface(student: Student, folder: str | Path, tokenizer: Any = No
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         made = Path(name) / folder.name
         network.save_pretrained(made)
-        if student.labels is not None:
-            numbers = {label: number for number, label in enumerate(student.labels)}
+        if student.class_names is not None:
+            numbers = {label: number for number, label in enumerate(student.class_names)}
             _configured(made, id2label={str(number): label for label, number in numbers.items()}, label2id=numbers)
         if tokenizer is not None:
             tokenizer.save_pretrained(made)

@@ -169,7 +169,7 @@ def request_body(served: Served) -> Schema:
 def answer(served: Served) -> Schema:
     """Of POST /predict, status 200."""
     real = served.family == "gaussian"
-    each: Schema = {"mean": _nested({"type": "number"}, [*served.axes, len(served.labels)])}
+    each: Schema = {"mean": _nested({"type": "number"}, [*served.axes, len(served.class_names)])}
     each |= {name: _nested({"type": "number"}, served.axes) for name in served.measures}
     properties = {name: {**kind, "description": MEANINGS[name][real]} for name, kind in each.items()}
     if not real:

@@ -30,7 +30,7 @@ class Served:
     inputs: Sequence[Input]  # shapes are of one example
     features: Sequence[str]
     units: dict[str, str]
-    labels: Sequence[str]  # names of the classes or targets; numbered where nobody named them
+    class_names: Sequence[str]  # names of the classes or targets; numbered where nobody named them
     family: str
     method: str
     fingerprint: str
@@ -70,7 +70,7 @@ class Served:
             "units": self.units,
             "categories": {name: list(words) for name, words in self.categories.items()},
             "missing": self.missing,
-            "labels": list(self.labels),
+            "labels": list(self.class_names),
             "types": [] if self.reader is None else list(self.reader.tags.types),
             "measures": list(self.measures),
             "thresholds": self.thresholds,
@@ -86,13 +86,13 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("solera", "onnxruntime", "fastapi", "uvicorn")}
 
 
-def _labels(given: Any, count: int, path: str | Path) -> tuple[str, ...]:
+def _names(given: Any, count: int, path: str | Path) -> tuple[str, ...]:
     """A name for every output; numbered where nobody named them."""
     if not given:
         return tuple(str(number) for number in range(count))
     if not isinstance(given, list) or len(given) != count:
         there = len(given) if isinstance(given, list) else f"no list of {type(given).__name__}"
-        raise ValueError(f"{path} has {there} labels for {count} outputs: name each once, then solera export")
+        raise ValueError(f"{path} has {there} class names for {count} outputs: name each once, then solera export")
     return tuple(str(label) for label in given)
 
 
@@ -107,7 +107,7 @@ def read_graph(path: str | Path, threads: int | None = None) -> Served:
     once = {i.name: np.zeros([1, *(n if isinstance(n, int) else 1 for n in i.shape or ())], i.dtype) for i in inputs}
     said = graph(once)  # the first run also makes onnxruntime allocate what it needs
     count = said["mean"].shape[-1]
-    labels = _labels(json.loads(known["labels"]), count, path)
+    names = _names(json.loads(known["labels"]), count, path)
     return Served(
         graph=graph,
         inputs=inputs,
@@ -115,7 +115,7 @@ def read_graph(path: str | Path, threads: int | None = None) -> Served:
         units=dict(given.units),
         categories=given.categories,
         missing=given.missing is not None,
-        labels=labels,
+        class_names=names,
         family=known["family"],
         method=json.loads(known["method"])["name"],
         fingerprint=known["fingerprint"],

@@ -37,7 +37,7 @@ class SoleraNer:
     @property
     def labels(self) -> tuple[str, ...]:
         """The types of entities; none without a student."""
-        tags = [] if self.student is None else self.student.labels or []
+        tags = [] if self.student is None else self.student.class_names or []
         kinds = (tag.partition("-")[2] for tag in tags)
         return tuple(dict.fromkeys(kind for kind in kinds if kind))
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from solera.data.names import class_names
+from solera.data.names import as_names
 from solera.data.table import MISSING, UNKNOWN
 from solera.serving.refused import RefusedError, short
 from solera.serving.served import Served
@@ -15,7 +15,7 @@ def _coded_word(value: Any, codes: Mapping[str, int], where: str) -> float:
         return UNKNOWN
     if isinstance(value, str):
         return codes.get(value, UNKNOWN)
-    if isinstance(value, (bool, int, float)) and (word := class_names([value])[0]) in codes:
+    if isinstance(value, (bool, int, float)) and (word := as_names([value])[0]) in codes:
         return codes[word]
     reason = f"{where} is {short(value)}, none of its words {short(list(codes)[:20], 200)}: send one, or null"
     raise RefusedError(422, where, reason)

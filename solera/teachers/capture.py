@@ -16,9 +16,10 @@ from solera.core.disk import only_writer, require_room, write_manifest
 from solera.core.errors import MismatchError
 from solera.core.processes import await_first, present, rank_and_world, require_nobody
 from solera.core.progress import progress, tell
+from solera.core.renamed import renamed_arguments
 from solera.core.tensor_files import write_tensors
 from solera.data import Batch, Batches, as_batches, require_finite_inputs
-from solera.data.names import Names, class_names
+from solera.data.names import Names, as_names
 from solera.tasks import Task
 from solera.teachers.base import Teacher, row_fingerprints
 from solera.teachers.codecs import Codec, Columns, codec_named
@@ -97,15 +98,15 @@ class _Known:
         return bool(there.all())
 
 
-def _names(teacher: Teacher, labels: Names | None) -> list[str] | None:
+def _names(teacher: Teacher, class_names: Names | None) -> list[str] | None:
     """The class names to remember: the teacher's own, or others for the same columns."""
-    own = getattr(teacher, "labels", None)
-    if labels is None:
+    own = getattr(teacher, "class_names", None)
+    if class_names is None:
         return own
-    given = class_names(labels)
+    given = as_names(class_names)
     if own is not None and given != own and (len(given) != len(own) or set(given) == set(own)):
         raise ValueError(
-            f"labels are {given}, but the teacher's columns are {own}, in that order: leave labels out, or pass "
+            f"class_names are {given}, but the teacher's columns are {own}, in that order: leave them out, or pass "
             "them to the Ensemble, which puts its members' columns into their order"
         )
     return given
@@ -181,9 +182,9 @@ def _ask(
                     tokens, classes = batch.weight is not None and batch.weight.ndim > 1, targets.mean.shape[-1]
                     if targets.family == "categorical":
                         require_several_classes(classes)
-                    labels = writer.manifest["labels"]
-                    if labels is not None and len(labels) != classes:
-                        raise ValueError(f"there are {len(labels)} labels for {classes} classes: {labels}")
+                    names = writer.manifest["labels"]
+                    if names is not None and len(names) != classes:
+                        raise ValueError(f"there are {len(names)} class names for {classes} classes: {names}")
                     writer.manifest |= {"classes": classes, "tokens": tokens}
                     asked = True
                 writer.add(batch, encoded, fingerprints, shard_bytes)
@@ -191,6 +192,7 @@ def _ask(
 
 
 @torch.no_grad()
+@renamed_arguments(labels="class_names")
 def capture(
     teacher: Teacher,
     data: Any,
@@ -198,7 +200,7 @@ def capture(
     codec: Codec | str = "dense",
     *,
     task: Task | None = None,
-    labels: Names | None = None,
+    class_names: Names | None = None,
     shard_bytes: int = 64 << 20,
 ) -> TransferSet:
     """Remembers what `teacher` says about `data` (arrays, batches, a loader, a data set) in the folder `path`.
@@ -208,11 +210,11 @@ def capture(
     more batches than last time, it adds the new ones. Under `torchrun` the processes share the work; if one of them
     dies, the others say so once they have finished their own shares.
 
-    The class names are the teacher's; `labels` gives them where it has none, or other ones for the same columns.
+    The class names are the teacher's; `class_names` gives them where it has none, or other ones for the same columns.
     """
     path, codec = Path(path), codec_named(codec) if isinstance(codec, str) else codec
     batches = data if isinstance(data, Iterator) else as_batches(data, read=None if task is None else task.batch)
-    asked = {"codec": settings_of(codec), "members": teacher.fingerprints, "labels": _names(teacher, labels)}
+    asked = {"codec": settings_of(codec), "members": teacher.fingerprints, "labels": _names(teacher, class_names)}
     asked["vocabulary"] = getattr(batches, "vocabulary", None)
     rank, world = rank_and_world()
     require_distinct(batches)

@@ -9,8 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from solera.core.disk import fingerprint
+from solera.core.renamed import RenamedAttribute, renamed_arguments
 from solera.data import Batch, as_inputs, map_tensors, tensors_in
-from solera.data.names import Names, class_names
+from solera.data.names import Names, as_names
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
@@ -18,7 +19,7 @@ from solera.distributions.mixture import Mixture
 from solera.nn.call import call, laid_out
 from solera.nn.side_by_side import SideBySide
 from solera.teachers.adapters import Adapter, Function, Predictions, Regressor, adapt, is_model
-from solera.teachers.adapters.labels import ABSENT, align, in_order
+from solera.teachers.adapters.class_order import ABSENT, align, in_order
 from solera.teachers.adapters.noise import as_noise, with_noise, with_variance
 from solera.teachers.adapters.probabilities import require_logits
 from solera.teachers.base import Teacher, as_saw, member_weights, stack_members, with_mask
@@ -45,9 +46,9 @@ def _adapted(models: Iterable[Any]) -> list[nn.Module]:
 
 
 def _class_names(model: nn.Module) -> list[str] | None:
-    """The names of a member's columns, where it carries a list of them as `classes`."""
-    found = getattr(model, "classes", None)
-    return class_names(found) if isinstance(found, (list, tuple)) else None
+    """The names of a member's columns, where it carries a list of them as `class_names` or `classes`."""
+    found = getattr(model, "class_names", getattr(model, "classes", None))
+    return as_names(found) if isinstance(found, (list, tuple)) else None
 
 
 def _fingerprint(model: nn.Module, order: list[int] | None) -> str:
@@ -64,7 +65,8 @@ class Ensemble(nn.Module):
 
     Small fully connected networks of one architecture are asked as one computation (see `solera.nn.side_by_side`).
     Torch modules and functions give logits `[*batch, K]`. Members that carry class names have their columns put into
-    the order of `labels`, or else of the first member with names; members without names must have that order already.
+    the order of `class_names`, or else of the first member with names; members without names must have it
+    already.
 
     Of the Gaussian family, members give means and then log-variances of continuous targets, `[*batch, 2D]`. With
     `noise`, the data variance of each of the D dimensions, a member may give its D means alone, as scikit-learn's
@@ -77,11 +79,14 @@ class Ensemble(nn.Module):
 
     live = True
 
+    labels = RenamedAttribute("class_names")
+
+    @renamed_arguments(labels="class_names")
     def __init__(
         self,
         models: Iterable[Any],
         saw: Any = None,
-        labels: Names | None = None,
+        class_names: Names | None = None,
         family: Family = "categorical",
         noise: Any = None,
     ) -> None:
@@ -98,7 +103,7 @@ class Ensemble(nn.Module):
         self.models = nn.ModuleList(adapted).eval().requires_grad_(False)
         own = not any(isinstance(model, Adapter) for model in adapted)
         self._side_by_side = SideBySide(adapted) if own else None
-        self.labels, self._orders = align([_class_names(model) for model in adapted], labels)
+        self.class_names, self._orders = align([_class_names(model) for model in adapted], class_names)
         self.saw = as_saw(saw, len(adapted))
         # their answers are taken for logits because nobody said otherwise: the first ones are looked at
         self._assumed = {
@@ -120,14 +125,14 @@ class Ensemble(nn.Module):
 
     def member(self, number: int) -> "Ensemble":
         """One of the models as an ensemble of its own."""
-        return Ensemble([self.models[number]], labels=self.labels, family=self.family, noise=self.noise)
+        return Ensemble([self.models[number]], class_names=self.class_names, family=self.family, noise=self.noise)
 
     def check(self, batch: Batch) -> None:
         """A live teacher answers for anything but an example that every member was trained on."""
         member_weights(self.saw, batch.index)
 
     def ask(self, number: int, inputs: Any) -> Float[Tensor, "*batch outputs"]:
-        """One member's logits, in the order of the labels; or its means and log-variances."""
+        """One member's logits, in the order of the class names; or its means and log-variances."""
         model = self.models[number]
         answer = model(inputs) if isinstance(model, Adapter) else call(model, laid_out(model, inputs))
         return self._checked(number, answer)
@@ -140,10 +145,10 @@ class Ensemble(nn.Module):
             raise TypeError(f"{who} must answer with a tensor of {wanted}, got a {type(answer).__name__}")
         if self.family == "gaussian":
             return with_variance(answer, self.noise, who)
-        known = len(self.labels or []) if order is None else sum(place != ABSENT for place in order)
-        if self.labels is not None and answer.shape[-1] != known:
+        known = len(self.class_names or []) if order is None else sum(place != ABSENT for place in order)
+        if self.class_names is not None and answer.shape[-1] != known:
             raise ValueError(
-                f"{who} answers {tuple(answer.shape)}, but there are {len(self.labels)} labels: {self.labels}"
+                f"{who} answers {tuple(answer.shape)}, but there are {len(self.class_names)} names: {self.class_names}"
             )
         if number in self._assumed:
             require_logits(answer, who)

@@ -42,7 +42,7 @@ def as_labels(values: np.ndarray, teacher: Any, task: str) -> Tensor:
     """Labels as the teacher has them: classes by its names, or numbers; continuous targets as floats."""
     if task == "regression" or isinstance(teacher, Forecasts) or getattr(teacher, "family", "") == "gaussian":
         return torch.as_tensor(values).float()
-    numbers, _ = class_numbers(values, getattr(teacher, "labels", None))
+    numbers, _ = class_numbers(values, getattr(teacher, "class_names", None))
     if numbers.is_floating_point():
         whole = numbers.long()
         if not torch.equal(whole.to(numbers.dtype), numbers):

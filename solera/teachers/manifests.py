@@ -44,7 +44,7 @@ def _read(file: Path, asked: Manifest) -> Manifest:
         )
     if found["labels"] not in (None, asked["labels"]):
         raise MismatchError(
-            f"{path} was begun with labels {found['labels']}, not {asked['labels']}: choose another folder"
+            f"{path} was begun with the class names {found['labels']}, not {asked['labels']}: choose another folder"
         )
     if found.get("vocabulary") != asked.get("vocabulary"):
         raise MismatchError(

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from solera.core.errors import MismatchError
+from solera.core.renamed import RenamedAttribute, renamed_arguments
 from solera.data import Batch, tensors_in
-from solera.data.names import Names, class_names
+from solera.data.names import Names, as_names
 from solera.data.sequences import padded
 from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Mixture
+from solera.teachers.adapters.class_order import align, in_order
 from solera.teachers.adapters.conll import ConllTagger
-from solera.teachers.adapters.labels import align, in_order
 from solera.teachers.adapters.spacy import SpacyTagger
 from solera.teachers.adapters.words import TransformerTagger, Words, WordTagger
 from solera.teachers.base import as_saw, member_weights, stack_members, with_mask
@@ -25,12 +26,12 @@ ACCEPTED = (
 )
 
 
-def word_tagger(member: Any, sentences: Words, labels: Names | None = None) -> WordTagger:
+def word_tagger(member: Any, sentences: Words, class_names: Names | None = None) -> WordTagger:
     """A member of any kind, ready to answer for these sentences; a file of bare tags needs to know all tags."""
     if isinstance(member, WordTagger):
         return member
     if isinstance(member, (str, Path)):
-        return ConllTagger(member, sentences, None if labels is None else class_names(labels))
+        return ConllTagger(member, sentences, None if class_names is None else as_names(class_names))
     if isinstance(member, tuple) and len(member) == 2:
         return TransformerTagger(*member, sentences)
     if hasattr(member, "pipeline") and hasattr(member, "vocab"):
@@ -42,18 +43,23 @@ class Taggers:
     """A teacher made of taggers that read words: transformers with their tokenizers, spaCy pipelines, CoNLL files.
 
     `sentences` are the words of all examples: batches ask by their index, whatever their inputs are, so a student may
-    read other features than its teachers. Tags are put into the order of `labels` (`Tags.names`) by their names.
+    read other features than its teachers. Tags are put into the order of `class_names` (`Tags.names`) by their names.
     """
 
     live = False
 
-    def __init__(self, members: Sequence[Any], sentences: Words, labels: Names | None = None, saw: Any = None) -> None:
+    labels = RenamedAttribute("class_names")
+
+    @renamed_arguments(labels="class_names")
+    def __init__(
+        self, members: Sequence[Any], sentences: Words, class_names: Names | None = None, saw: Any = None
+    ) -> None:
         """`saw[i, m]` is true where member m was trained on sentence i: there it does not count."""
         if not members:
             raise ValueError("an ensemble needs at least one tagger, got none")
         self.lengths = [len(words) for words in sentences]
-        self.taggers = [word_tagger(member, sentences, labels) for member in members]
-        self.labels, self._orders = align([tagger.classes for tagger in self.taggers], labels)
+        self.taggers = [word_tagger(member, sentences, class_names) for member in members]
+        self.class_names, self._orders = align([tagger.class_names for tagger in self.taggers], class_names)
         self.saw = as_saw(saw, self.members, len(self.lengths))
 
     @property

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from solera.core.disk import inside, read_manifest
 from solera.core.errors import DamagedFileError, MismatchError
+from solera.core.renamed import RenamedAttribute, renamed_arguments
 from solera.core.schema import reading, require_form
 from solera.core.tensor_files import map_tensors
 from solera.data import Batch, tensors_in
@@ -115,17 +116,21 @@ class TransferSet:
 
     live = False
 
-    def __init__(self, path: str | Path, teacher: Teacher | None = None, labels: list[str] | None = None) -> None:
-        """Reads every checksum first. With `teacher` or `labels`, refuses predictions that belong to others."""
+    labels = RenamedAttribute("class_names")
+
+    @renamed_arguments(labels="class_names")
+    def __init__(self, path: str | Path, teacher: Teacher | None = None, class_names: list[str] | None = None) -> None:
+        """Reads every checksum first. With `teacher` or `class_names`, refuses predictions that belong to others."""
         self.path = Path(path)
         self.manifest = read_own_manifest(self.path / "manifest.json")
         if not self.manifest["complete"]:
             raise DamagedFileError(f"{self.path} was left unfinished: run the same capture again to complete it")
         if teacher is not None:
             require_same_members(self.path, self.manifest["members"], teacher.fingerprints)
-        if labels is not None and labels != self.manifest["labels"]:
+        if class_names is not None and class_names != self.manifest["labels"]:
             raise MismatchError(
-                f"{self.path} was captured with labels {self.manifest['labels']}, these are {labels}: capture again"
+                f"{self.path} was captured with the class names {self.manifest['labels']}, "
+                f"these are {class_names}: capture again"
             )
         if not self.manifest["shards"]:
             raise DamagedFileError(f"{self.path / 'manifest.json'} names no shards: capture again")
@@ -136,9 +141,9 @@ class TransferSet:
 
     def _opened(self) -> list[dict[str, np.ndarray]]:
         """All shards, once they are what the manifest promises."""
-        file, labels, classes = self.path / "manifest.json", self.labels, self.classes
-        if classes < 1 or (labels is not None and len(labels) != classes):
-            raise DamagedFileError(f"{file}: classes are {classes}, labels are {labels and len(labels)}: capture again")
+        file, names, classes = self.path / "manifest.json", self.class_names, self.classes
+        if classes < 1 or (names is not None and len(names) != classes):
+            raise DamagedFileError(f"{file}: classes are {classes}, their names {names and len(names)}: capture again")
         files = [inside(self.path, entry["file"]) for entry in self.manifest["shards"]]
         shards = [open_shard(self.path, entry) for entry in self.manifest["shards"]]
         for file, shard in zip(files, shards, strict=True):
@@ -174,7 +179,7 @@ class TransferSet:
         return self.manifest["classes"]
 
     @property
-    def labels(self) -> list[str] | None:
+    def class_names(self) -> list[str] | None:
         """The names of the classes (or targets), if the ensemble had any."""
         return self.manifest["labels"]
 

@@ -108,12 +108,12 @@ class Preprocessing:
         words, missing = entry.get("categories", {}), entry.get("missing")
         return cls([Input(**given) for given in entry["inputs"]], entry["features"], entry["units"], words, missing)
 
-    def entry(self, labels: Sequence[str] | None) -> dict[str, Any]:
+    def entry(self, class_names: Sequence[str] | None) -> dict[str, Any]:
         """For config.json and the metadata of an exported graph; of words and gaps only where there may be some."""
         given = asdict(self)
         if not self.encodes:
             given = {key: value for key, value in given.items() if key not in ("categories", "missing")}
-        return {**given, "labels": labels}
+        return {**given, "labels": class_names}
 
 
 @dataclass(frozen=True)

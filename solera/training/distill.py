@@ -116,7 +116,7 @@ def distill(
     return Student(
         served,
         sized,
-        getattr(teacher, "labels", None) or getattr(batches, "names", None),
+        getattr(teacher, "class_names", None) or getattr(batches, "names", None),
         Preprocessing.of(first.inputs, sequences=first.masks is not None),
         Notes(teachers=teacher.fingerprints, fit={**facts, **size}),
         getattr(batches, "tokenizer", None),
@@ -163,7 +163,7 @@ def batches_for(teacher: Teacher, data: Any, task: Task | None) -> ManyBatches:
     """The data as batches, their classes numbered as the teacher numbers them, where both have names."""
     batches = as_batches(data, read=None if task is None else task.batch)
     require_vocabulary(teacher, batches)
-    names = getattr(teacher, "labels", None)
+    names = getattr(teacher, "class_names", None)
     return batches.renumbered(names) if names and isinstance(batches, Batches) else batches
 
 

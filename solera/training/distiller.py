@@ -99,7 +99,7 @@ class Distiller:
         with torch.no_grad():
             said = teacher(Batches(x).take(slice(0, 256)))
         real = said.family == "gaussian"
-        y, names = numbered(target, None if bare else getattr(teacher, "labels", None), real)
+        y, names = numbered(target, None if bare else getattr(teacher, "class_names", None), real)
         batches, held = Batches(x, y, batch_size=self.batch_size), None
         if unlabelled is not None:
             batches = batches.with_unlabelled(floats(unlabelled))
@@ -121,8 +121,8 @@ class Distiller:
             torch.manual_seed(stream(self.training.seed, "student"))
             model = network_for(batches.all.inputs, outputs, said.mean if real else None)
         self.student_: Student = self._taught(teacher, model, method, batches, held, own)
-        if names is not None and self.student_.labels is None:  # of labels that are words, beside bare predictions
-            self.student_.labels = names
+        if names is not None and self.student_.class_names is None:  # of labels that are words, beside bare predictions
+            self.student_.class_names = names
         if features := [str(name) for name in getattr(inputs, "columns", ())]:  # of a data frame
             self.student_.preprocessing = replace(self.student_.preprocessing, features=features)
         return self

@@ -39,12 +39,12 @@ class Reading:
 
 def _parts(student: "Student") -> tuple[WordFeatures, Tags]:
     words = next((part for part in student.model.modules() if isinstance(part, WordFeatures)), None)
-    if words is None or student.labels is None:
+    if words is None or student.class_names is None:
         raise ValueError(
             f"this student's {type(student.model).__name__} takes no words: entities are found by students whose "
             "network is a solera.nn.Tagger; others predict from inputs, student.predict(inputs)"
         )
-    return words, Tags.read(student.labels)
+    return words, Tags.read(student.class_names)
 
 
 def _predicted(student: "Student", inputs: Tensor) -> Prediction:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from solera.core.seeds import stream
 from solera.data import Augment, Batches
-from solera.data.names import class_names
+from solera.data.auto_views import default_views
+from solera.data.names import as_names
 from solera.data.table import MISSING, Table, is_frame
-from solera.data.table_views import table_views
 from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
 from solera.methods.normal_wishart import NormalWishart
@@ -119,7 +119,8 @@ class _Distilled(BaseEstimator):
         network = MLP.for_table(x, columns.sizes, outputs, tuple(self.hidden), numbers)
         share, views = self.validation_fraction, self.views
         if views == "auto" and (isinstance(ensemble, (list, tuple)) or getattr(ensemble, "live", False)):
-            views = table_views(x, columns.sizes, continuous=names is None)
+            words = tuple(number for number, size in enumerate(columns.sizes) if size)
+            views = default_views(x, continuous=names is None, words=words)
         distiller = Distiller(
             network, method, training, batch_size=self.batch_size, validation_fraction=share, views=views
         )
@@ -136,9 +137,9 @@ class _Distilled(BaseEstimator):
         if groups is None or names is None:
             return (self.teacher_ if members is None else members.members), y.astype(np.float32)
         if members is not None:
-            return Ensemble(members.members, labels=names), np.array(names)[groups]
+            return Ensemble(members.members, class_names=names), np.array(names)[groups]
         ensemble = as_teacher(self.teacher_, len(rows))
-        known = getattr(ensemble, "labels", None)
+        known = getattr(ensemble, "class_names", None)
         if known is not None and set(known) != set(names):
             raise ValueError(f"the teacher knows the classes {', '.join(known[:8])}, y holds {', '.join(names[:8])}")
         return ensemble, groups if known is None else np.array(names)[groups]
@@ -192,19 +193,19 @@ class DistilledClassifier(ClassifierMixin, _Distilled):
         known = getattr(thawed(self.teacher), "classes_", None)
         self.classes_, groups = np.unique(y, return_inverse=True)
         if known is not None and not to_be_fitted(self.teacher):  # a fitted ensemble may know classes that y lacks
-            if strange := sorted(set(class_names(self.classes_)) - set(class_names(known))):
+            if strange := sorted(set(as_names(self.classes_)) - set(as_names(known))):
                 raise ValueError(f"y holds the class {strange[0]!r}, which the fitted teacher does not know: refit it")
             self.classes_, groups = np.asarray(known), np.searchsorted(known, y)
         if len(self.classes_) < 2:
             raise ValueError(f"y holds only one class, {self.classes_[0]!r}: a classifier needs two")
-        self._distil(X, y, groups, class_names(self.classes_))
+        self._distil(X, y, groups, as_names(self.classes_))
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of every class, in the order of `classes_`."""
-        mean, labels = self._said(X).mean.numpy(), self.student_.labels
-        names = class_names(self.classes_)
-        return mean if labels is None else mean[:, [labels.index(name) for name in names]]
+        mean, order = self._said(X).mean.numpy(), self.student_.class_names
+        names = as_names(self.classes_)
+        return mean if order is None else mean[:, [order.index(name) for name in names]]
 
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest class of every row."""

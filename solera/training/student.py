@@ -15,6 +15,7 @@ from solera.core.checks import require_finite, require_finite_weights
 from solera.core.disk import fingerprint, in_turn, make_folder
 from solera.core.errors import DivergedError
 from solera.core.folders import write_version
+from solera.core.renamed import RenamedAttribute, renamed_arguments
 from solera.core.schema import reading
 from solera.core.tensor_files import parse_tensors, tensor_parts
 from solera.data import Tokenizer, as_inputs, map_tensors, tensors_in
@@ -61,22 +62,25 @@ def _require_numbers_of_torch(method: Method) -> None:
 class Student(nn.Module):
     """A plain network with its method; `predict` gives mean, total and, for most methods, data and knowledge.
 
-    Labels name the classes (or targets), a tokenizer makes text of tokens and back.
+    `class_names` name the classes (or targets), a tokenizer makes text of tokens and back.
     `preprocessing` says what goes in, `notes` where it came from: both are for the folder that `save` writes,
     and for whoever gets it.
     """
 
+    labels = RenamedAttribute("class_names")
+
+    @renamed_arguments(labels="class_names")
     def __init__(
         self,
         model: nn.Module,
         method: Method,
-        labels: list[str] | None = None,
+        class_names: list[str] | None = None,
         preprocessing: Preprocessing | None = None,
         notes: Notes | None = None,
         tokenizer: Tokenizer | None = None,
     ) -> None:
         super().__init__()
-        self.model, self.method, self.labels, self.tokenizer = model, method, labels, tokenizer
+        self.model, self.method, self.class_names, self.tokenizer = model, method, class_names, tokenizer
         self.preprocessing = Preprocessing.of_network(model) if preprocessing is None else preprocessing
         self.notes = notes or Notes()
 
@@ -195,11 +199,11 @@ class Student(nn.Module):
             "torch": torch.__version__,
             "method": {"name": type(self.method).__name__, "settings": asdict(self.method)},
             "network": described(self.model, self.method),
-            "labels": self.labels,
+            "labels": self.class_names,
             "tokenizer": None if self.tokenizer is None else self.tokenizer.entry(),
             "family": getattr(self.method, "family", "categorical"),
             "outputs": self._outputs,
-            "preprocessing": self.preprocessing.entry(self.labels),
+            "preprocessing": self.preprocessing.entry(self.class_names),
             "notes": self.notes.entry(),
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "fingerprint": self.fingerprint,

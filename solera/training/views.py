@@ -103,7 +103,7 @@ class _OfExamples:
     def __init__(self, teacher: Teacher, views: int) -> None:
         self.teacher, self.views = teacher, views
         self.members, self.fingerprints = teacher.members, teacher.fingerprints
-        self.labels = getattr(teacher, "labels", None)
+        self.class_names = getattr(teacher, "class_names", None)
 
     def _plain(self, batch: Batch) -> Batch:
         return replace(batch, index=batch.index // self.views)

@@ -28,14 +28,14 @@ X = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
 
 def exported(folder: Path) -> None:
     torch.manual_seed(5)
-    from solera import ProxyDirichlet
+    from solera import EnD
 
-    export(Student(MLP(4, 3, (8,)), ProxyDirichlet()), folder / "student.onnx", X)
+    export(Student(MLP(4, 3, (8,)), EnD()), folder / "student.onnx", X)
 
 
 def of_student(folder: Path):
     found = Student.load(folder)
-    return found.predict(X).mean.numpy().tobytes(), found.labels, found.fingerprint, repr(found.notes)
+    return found.predict(X).mean.numpy().tobytes(), found.class_names, found.fingerprint, repr(found.notes)
 
 
 def of_transfer_set(folder: Path):

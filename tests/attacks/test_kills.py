@@ -62,7 +62,7 @@ def test_a_student_saved_over_another_is_one_of_them_after_every_kill(tmp_path):
         ended = killed(save, tmp_path, moment)
         assert ended in (0, -9)
         one = Student.load(tmp_path)
-        assert (one.labels == list("abc")) == (one.fingerprint == old.fingerprint)
+        assert (one.class_names == list("abc")) == (one.fingerprint == old.fingerprint)
         assert set(files(tmp_path)) == clean
         found.add(one.fingerprint)
         if ended == 0:

@@ -41,7 +41,7 @@ def cancer(tmp_path_factory):
     for name, method in {"proxy": None, "end": EnD()}.items():
         student = Distiller(method=method, training=Training(epochs=8)).fit(said(x[::2]), x[::2]).student_
         student.preprocessing = Preprocessing.of(torch.from_numpy(x), features=list(data.feature_names))
-        student.labels = list(data.target_names)
+        student.class_names = list(data.target_names)
         student.save(folder / "students" / name)
     plain = LogisticRegression(max_iter=5000).fit(x[::2] / 100, y[::2]).predict_proba(x[1::2] / 100)
     arrays = {"x": x[1::2], "y": y[1::2], "preds": said(x[1::2]), "far": far, "preds-far": said(far), "refit": plain}
@@ -73,7 +73,7 @@ def test_evaluate_and_report(cancer):
     knowledge = student.predict(x).knowledge.numpy()
     np.testing.assert_allclose(found.columns["proxy"]["test"]["knowledge"], knowledge, rtol=1e-5)
     assert found.students == ("proxy", "end")
-    assert found.labels == ["malignant", "benign"]
+    assert found.class_names == ["malignant", "benign"]
     assert found.examples[0]["shown"]["row"][0][0] == "mean radius"
 
     # the model card has it now, and the student still loads

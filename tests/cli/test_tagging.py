@@ -53,7 +53,7 @@ def folder(tmp_path_factory):
 
 def test_distill_leaves_a_tagger_and_what_it_says(folder):
     student = Student.load(folder / "tagger")
-    assert set(student.labels) == set(TAGS)
+    assert set(student.class_names) == set(TAGS)
     held = load_conll(folder / "tagger" / "held-out.conll")  # valid tags
     assert [s.tokens for s in held] == [SENTENCES[n % 3] for n in range(29, 36)]
     said = load_tag_probabilities(folder / "tagger" / "held-out.conll")

@@ -10,6 +10,7 @@ from solera.data.augment import (
     Blend,
     Crop,
     Flip,
+    Gibbs,
     InTurn,
     Jitter,
     Munge,
@@ -24,7 +25,7 @@ from solera.data.draws import Fresh, Keyed
 
 TABLE = torch.randn(40, 5, generator=generator(0)) * torch.tensor([1.0, 10.0, 0.1, 1.0, 0.0])
 IMAGES = torch.rand(30, 2, 9, 7, generator=generator(1)) + 1
-ROWS = [Plain(), Resample(TABLE), Munge(TABLE), Jitter(TABLE), Blend(TABLE), Noise()]
+ROWS = [Plain(), Resample(TABLE), Munge(TABLE), Gibbs(TABLE), Jitter(TABLE), Blend(TABLE), Noise()]
 ROWS += [InTurn(Resample(TABLE), Jitter(TABLE)), OneOf(*ROWS)]
 PICTURES = [Shift(), Crop(), Flip(), Blend(IMAGES), Noise(), InTurn(Flip(), Shift(1), Noise())]
 EVERY = [(view, TABLE) for view in ROWS] + [(view, IMAGES) for view in PICTURES]
@@ -127,6 +128,23 @@ def test_munged_features_come_near_those_of_the_nearest_other_row():
         assert abs(moved.mean() / centre - 1) < 0.02
         assert abs(moved.std() / (centre / 2) - 1) < 0.02
     assert (seen[:, 2] == 7).all()
+
+
+def test_a_gibbs_step_draws_a_feature_from_where_the_others_are_alike():
+    random = torch.Generator().manual_seed(0)
+    first = torch.rand(2000, 1, generator=random) * 10
+    table = torch.cat([first, 100 * first.floor() + torch.rand(2000, 1, generator=random)], 1)  # one tells the other
+    row = torch.tensor([[3.5, 350.5]]).expand(4000, 2)
+    seen = Gibbs(table, share=0.5, neighbours=20)(row, generator(0))
+    taken = seen != row
+    torch.testing.assert_close(taken.double().mean(0), torch.full((2,), 0.5, dtype=torch.float64), atol=0.03, rtol=0)
+    own = [set(table[:, d].tolist()) for d in (0, 1)]
+    assert all(value in own[d] for d in (0, 1) for value in seen[taken[:, d], d].tolist())
+    alone = taken[:, 1] & ~taken[:, 0]  # the first stayed: the second is that of rows whose first is near
+    nearest = (table[:, 0] - 3.5).abs().topk(20, largest=False).indices
+    assert set(seen[alone, 1].tolist()) == set(table[nearest, 1].tolist())
+    both = seen[taken.all(1)]
+    assert ((both[:, 1] / 100).floor() - both[:, 0].floor()).abs().max() <= 1  # in turn: the second follows the first
 
 
 def test_jitter_is_in_standard_deviations_and_a_constant_feature_stays():

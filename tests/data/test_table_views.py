@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from solera.data.table import MISSING, UNKNOWN, Table
-from solera.data.table_views import moments, table_views
+from solera.data.auto_views import default_views
+from solera.data.table import MISSING, UNKNOWN, Table, moments
 
 
 def test_views_keep_words_and_gaps_and_numbers_leave_their_range():
@@ -17,7 +17,8 @@ def test_views_keep_words_and_gaps_and_numbers_leave_their_range():
     frame.loc[50:149, "w"] = None
     table = Table(frame)
     rows = torch.from_numpy(table.encode(frame))
-    seen = table_views(rows, table.columns.sizes, continuous=True)(rows, torch.Generator().manual_seed(0))
+    seen = default_views(rows, continuous=True, words=(2,))(rows, torch.Generator().manual_seed(0))
+    assert table.columns.sizes == [0, 0, 2]
     assert set(seen[:, 2].tolist()) == {UNKNOWN, 0, 1}
     there = seen[:, 0] != MISSING
     assert 50 < int((~there).sum()) < 150
@@ -27,7 +28,7 @@ def test_views_keep_words_and_gaps_and_numbers_leave_their_range():
     assert seen[there, 0].abs().max() < 50
     back = table.decode(seen.numpy())
     assert (back.dtypes == frame.dtypes).all()  # whole numbers stay whole for members
-    near = table_views(rows, table.columns.sizes, continuous=False)(rows, torch.Generator().manual_seed(0))
+    near = default_views(rows, words=(2,))(rows, torch.Generator().manual_seed(0))
     for column in range(3):
         assert set(near[:, column].tolist()) <= set(rows[:, column].tolist())
 

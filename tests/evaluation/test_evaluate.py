@@ -68,12 +68,12 @@ def test_models_that_only_said_something(evaluation):
 
 def test_names_come_from_the_models(evaluation):
     models, data, _ = evaluation
-    models["student"].labels = ["ant", "bee", "cat"]
+    models["student"].class_names = ["ant", "bee", "cat"]
     models["student"].preprocessing = Preprocessing.of(data.inputs, features=list("abcd"))
     result = evaluate(models, data.inputs, data.target)
-    assert result.labels == ["ant", "bee", "cat"]
+    assert result.class_names == ["ant", "bee", "cat"]
     assert [name for name, _ in result.examples[0]["shown"]["row"]] == list("abcd")
-    models["single"].labels = ["bee", "ant", "cat"]
+    models["single"].class_names = ["bee", "ant", "cat"]
     with pytest.raises(ValueError, match="their columns must stand in one order"):
         evaluate(models, data.inputs, data.target)
 

@@ -82,7 +82,7 @@ def test_the_most_uncertain_of_every_kind_are_there():
 def test_answers_are_those_of_the_models():
     models, inputs, labels = class_answers()
     names = ["ant", "bee", "cat", "dog"]
-    result = evaluated((models, inputs, labels), classes=names)
+    result = evaluated((models, inputs, labels), class_names=names)
     for example in result.examples:
         place, row = example["set"], example["row"]
         assert example["label"] == (names[int(labels[row])] if place == "test" else None)
@@ -125,7 +125,7 @@ def test_sequences_are_told_token_by_token():
     torch.manual_seed(0)
     batches = Sequences([torch.randint(9, (n,)) for n in (3, 5, 2, 4)], [torch.randint(3, (n,)) for n in (3, 5, 2, 4)])
     student = Student(nn.Embedding(9, 3), ProxyDirichlet())
-    result = evaluate({"student": student}, batches, classes=["a", "b", "c"])
+    result = evaluate({"student": student}, batches, class_names=["a", "b", "c"])
     assert {example["row"] for example in result.examples} == {0, 1, 2, 3}
     for example in result.examples:
         batch = batches.take([example["row"]])

@@ -152,9 +152,9 @@ def test_compare_refuses_other_examples(classes, reals):
         compare({"A": classes, "B": reals})
     with pytest.raises(ValueError, match="nothing to compare A with"):
         compare({"A": classes})
-    named = evaluated(class_answers(), classes=list("abcd"))
+    named = evaluated(class_answers(), class_names=list("abcd"))
     with pytest.raises(ValueError, match="name their classes differently"):
-        compare({"A": named, "B": evaluated(class_answers(), classes=list("abce"))})
+        compare({"A": named, "B": evaluated(class_answers(), class_names=list("abce"))})
 
 
 def test_a_reference_that_does_not_know_a_set_is_left_out_there():

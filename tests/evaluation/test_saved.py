@@ -44,7 +44,7 @@ def test_what_is_read_back_is_what_was_saved(tmp_path, answers):
 
 
 def test_others_read_the_table(tmp_path):
-    result = evaluated(class_answers(), resamples=5, classes=["a", "b", "c", "d"])
+    result = evaluated(class_answers(), resamples=5, class_names=["a", "b", "c", "d"])
     folder = result.save(tmp_path)
     table = pandas.read_csv(folder / "columns.csv")
     assert len(table) == 5 * 420  # the calibrated single, too

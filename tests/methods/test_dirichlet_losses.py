@@ -64,10 +64,9 @@ def test_proxy_dirichlet_loss(classes, kind, level, dtype):
         check(ours, z, value, gradient, 1e-6 if dtype == torch.float32 else 1e-12)
 
 
-@pytest.mark.parametrize(("kind", "level"), [("ordinary", -30.0), ("disagree", 20.0)])
-def test_proxy_dirichlet_loss_at_forty_thousand_classes(kind, level):
+def test_proxy_dirichlet_loss_at_forty_thousand_classes():
     classes = 40_000
-    logits, members = student_of(level, classes).float(), members_of(kind, classes).float()
+    logits, members = student_of(20.0, classes).float(), members_of("disagree", classes).float()
     rows = [referee.numbers(m) for m in members]
     centre = referee.mean([referee.softmax(m) for m in rows])
     value, gradient = referee.proxy_loss(referee.numbers(logits), centre, referee.proxy_precision(rows))
@@ -90,7 +89,7 @@ def test_proxy_dirichlet_loss_with_all_logits_equal(classes, everywhere):
 @pytest.mark.parametrize("temperature", [1.0, 10.0])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("kind", ["ordinary", "one-hot", "disagree", "identical"])
-@pytest.mark.parametrize("classes", [2, 10, 1000])
+@pytest.mark.parametrize("classes", [2, 10, 200])
 def test_end2_loss(classes, kind, level, temperature, dtype):
     logits, members = student_of(level, classes).to(dtype), members_of(kind, classes).to(dtype)
     rows = [referee.numbers(m) for m in members]

@@ -110,7 +110,7 @@ def test_a_crf_answers_with_log_marginals_and_a_likelihood_of_whole_sequences(wo
 
 @pytest.mark.parametrize("crf", [False, True])
 def test_a_saved_tagger_needs_no_other_file(words, tmp_path, crf):
-    student = Student(tagger(words, crf), EnD(), labels=list(TAGS.names))
+    student = Student(tagger(words, crf), EnD(), class_names=list(TAGS.names))
     again = Student.load(student.save(tmp_path / "student"))
     inputs = words(SENTENCES)[0][None]
     assert torch.equal(again.predict(inputs).mean, student.predict(inputs).mean)

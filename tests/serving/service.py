@@ -56,7 +56,7 @@ def digits_student() -> Student:
     x, y = digits()
     batches, short = Batches(x[:400], y[:400], batch_size=64), Training(epochs=4, lr=2e-2)
     members = train_ensemble(lambda: ConvNet((1, 8, 8), 8, (8,), 16), batches, 2, short)
-    ensemble = Ensemble(members.models, labels=LABELS)
+    ensemble = Ensemble(members.models, class_names=LABELS)
     student = distill(ensemble, ConvNet((1, 8, 8), 8, (8,), 16), batches, ProxyDirichlet(), short)
     knowledge = student.predict(x[600:900]).knowledge
     student.notes = Notes(thresholds={"knowledge, rejects 50 %": float(knowledge.median())})
@@ -78,7 +78,7 @@ def rows_student() -> Student:
     members = [MLP.for_inputs(x, 2, (8,), targets=y[:, None]) for _ in range(2)]
     model = MLP.for_inputs(x, NormalWishart().outputs(1), (8,), targets=y[:, None])
     batches = Batches(x, batch_size=64)
-    ensemble = Ensemble(members, family="gaussian", labels=["progression"])
+    ensemble = Ensemble(members, family="gaussian", class_names=["progression"])
     student = distill(ensemble, model, batches, NormalWishart(), Training(epochs=2, lr=1e-2))
     units = {"age": "years", "body mass index": "kg/m²", "blood pressure": "mmHg", "progression": "points"}
     student.preprocessing = Preprocessing([Input("inputs", [3])], features=FEATURES, units=units)

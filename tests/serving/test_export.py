@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,42 +75,32 @@ def regressor(outputs):
     return MLP.for_inputs(rows(), outputs, (8,), targets=500 + 100 * torch.randn(40, 2))
 
 
-FITTED = ProxyDirichlet(mean_temperature=1.25, precision_slope=0.75, precision_shift=-0.5)
+FITTED = {"mean_temperature": 1.25, "precision_slope": 0.75, "precision_shift": -0.5}
 
 CASES = {
     "EnD": (EnD(), classifier, rows),
     "EnD gaussian": (EnD(family="gaussian"), regressor, rows),
     "EnD tokens": (EnD(), Tagger, tokens),
-    "EnD2": (EnD2(), classifier, rows),
     "ProxyDirichlet": (ProxyDirichlet(), classifier, rows),
-    "ProxyDirichlet published": (ProxyDirichlet(as_published=True), classifier, rows),
-    "ProxyDirichlet fitted": (replace(FITTED, mean_offset=0.3), classifier, rows),
-    "EnD2 fitted": (EnD2(mean_temperature=0.5, precision_slope=1.5, precision_shift=2.0), classifier, rows),
     "NormalWishart fitted": (
         NormalWishart(variance_shift=0.3, belief_slope=0.8, belief_shift=-0.4),
         regressor,
         rows,
     ),
     "DirichletMixture": (DirichletMixture(mean_temperature=1.2, precision_shift=0.4), classifier, rows),
-    "LogisticNormal": (LogisticNormal(mean_temperature=1.2, deviation_shift=0.4), classifier, rows),
-    "LogisticNormal tokens": (LogisticNormal(rank=1), Tagger, tokens),
+    "LogisticNormal tokens": (LogisticNormal(rank=1, mean_temperature=1.2, deviation_shift=0.4), Tagger, tokens),
     "ProxyDirichlet images": (ProxyDirichlet(), lambda k=3: ConvNet((1, 8, 8), k, (4,), 8), images),
-    "ProxyDirichlet tokens": (ProxyDirichlet(), Tagger, tokens),
-    "ProxyDirichlet two inputs": (
-        ProxyDirichlet(),
+    "ProxyDirichlet tokens": (ProxyDirichlet(mean_offset=0.3, **FITTED), Tagger, tokens),
+    "EnD two inputs": (
+        EnD(),
         lambda k=3: TwoInputs(),
         lambda: {"row": torch.randn(20, 4), "kind": torch.randint(5, (20,))},
     ),
-    "Hydra": (Hydra(), classifier, rows),
     "Hydra, two layers": (Hydra(head=2), classifier, rows),
     "Hydra gaussian": (Hydra(family="gaussian"), regressor, rows),
-    "Hydra tokens": (Hydra(), Tagger, tokens),
     "Hydra, vmap": (Hydra(head="group3"), lambda k=3: ResNet(8, (1, 8, 8), k, channels=4), images),
-    "NormalWishart": (NormalWishart(), regressor, rows),
-    "LatentBE": (LatentBE(), classifier, rows),
     "LatentBE gaussian": (LatentBE(temperature=1.0, family="gaussian"), regressor, rows),
     "BatchEnsemble": (BatchEnsemble(), classifier, rows),
-    "BatchEnsemble gaussian": (BatchEnsemble(family="gaussian"), regressor, rows),
 }
 
 
@@ -122,7 +111,7 @@ def trained(case):
     members = [make(4) if family == "gaussian" else make() for _ in range(3)]
     labels = None if family == "gaussian" else ["ant", "bee", "cat"]
     model = make(method.outputs(2 if family == "gaussian" else 3))
-    ensemble = Ensemble(members, labels=labels, family=family)
+    ensemble = Ensemble(members, class_names=labels, family=family)
     return distill(ensemble, model, Batches(inputs, batch_size=10), method, SHORT), inputs
 
 
@@ -140,8 +129,8 @@ def agree(student, graph, inputs):
         assert float(((torch.tensor(array) - wanted).abs() / scale).max()) <= 1e-5, name
 
 
-# others are exported by the tests of exactness, of int8 and of the command line
-ELSEWHERE = {"ProxyDirichlet", "ProxyDirichlet published", "ProxyDirichlet fitted", "ProxyDirichlet images", "EnD2"}
+# an export takes seconds: these are exported by the tests of exactness, of int8 and of the command line
+ELSEWHERE = {"EnD", "Hydra gaussian", "ProxyDirichlet images", "ProxyDirichlet"}
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in ELSEWHERE])
@@ -153,7 +142,7 @@ def test_every_method_says_in_onnxruntime_what_it_says_in_torch(case, tmp_path):
     assert done.batch_sizes == (1, 2, len(next(iter(inputs.values())) if isinstance(inputs, dict) else inputs))
     graph = Graph(done.path)
     assert graph.outputs == (SPLIT if hasattr(student.predict(inputs), "knowledge") else SPLIT[:2])
-    assert graph.labels == student.labels
+    assert graph.class_names == student.class_names
     assert graph.metadata["fingerprint"] == student.fingerprint
     assert all(axes[0] == "batch" for axes in graph.inputs.values())
     _, _, inputs_of = CASES[case]
@@ -167,8 +156,11 @@ def test_every_method_says_in_onnxruntime_what_it_says_in_torch(case, tmp_path):
         assert graph.inputs == {"inputs": ("batch", "tokens")}
         for length in (1, 2, 33):
             agree(student, graph, torch.randint(20, (4, length)))
-    operators = {node.op_type for node in load(done.path).graph.node}
-    assert not operators & {"Lgamma", "Digamma", "Loop", "Scan"}
+    operators = [node.op_type for node in load(done.path).graph.node]
+    assert not {"Lgamma", "Digamma", "Loop", "Scan"} & set(operators)
+    if "vmap" in case:  # the body of many heads is in the graph once
+        one = [module for module in student.model.modules() if isinstance(module, nn.Conv2d)]
+        assert len(one) < operators.count("Conv") < 3 * len(one)
 
 
 def load(path):
@@ -177,14 +169,6 @@ def load(path):
     model = onnx.load(path)
     onnx.checker.check_model(model)
     return model
-
-
-def test_the_body_of_many_heads_is_in_the_graph_once(tmp_path):
-    student, inputs = trained("Hydra, vmap")
-    path = export(student, tmp_path / "student.onnx", inputs).path
-    convolutions = [node for node in load(path).graph.node if node.op_type == "Conv"]
-    one = [module for module in student.model.modules() if isinstance(module, nn.Conv2d)]
-    assert len(one) < len(convolutions) < 3 * len(one)
 
 
 def exact(method, z):
@@ -199,7 +183,7 @@ def exact(method, z):
 
 EXACT = {  # every kind, and few and many classes, once: an export takes seconds
     "Proxy": (ProxyDirichlet(), 1000),
-    "Proxy, fitted": (FITTED, 2),
+    "EnD2, fitted": (EnD2(**FITTED), 2),
     "Proxy, published": (ProxyDirichlet(as_published=True), 1000),
     "EnD": (EnD(), 2),
 }
@@ -225,10 +209,10 @@ def test_the_graph_is_as_exact_as_the_formulas(method, classes, tmp_path):
 def test_members_that_nearly_agree_keep_their_small_knowledge(tmp_path):
     """eˣ − 1 of a small x, too."""
     torch.manual_seed(0)
+    graph = Graph(export(Student(nn.Identity(), Hydra()), tmp_path / "mixture.onnx", torch.randn(30, 5, 4)).path)
     for size in (1e-1, 1e-2, 1e-3):
         logits = torch.randn(30, 1, 4) + size * torch.randn(30, 5, 4)
-        path = export(Student(nn.Identity(), Hydra()), tmp_path / "mixture.onnx", logits).path
-        for got, row in zip(Graph(path)(logits)["knowledge"], logits, strict=True):
+        for got, row in zip(graph(logits)["knowledge"], logits, strict=True):
             wanted = float(referee.mixture([referee.numbers(m) for m in row])["knowledge"])
             assert abs(got / wanted - 1) < 1e-6 / size
 
@@ -247,7 +231,7 @@ def test_torch_export_writes_the_same_answers(tmp_path):
 def test_names_units_and_labels_travel_inside(tmp_path):
     features, units = ["age", "height", "mass", "pulse", "heat"], {"age": "years", "heat": "K"}
     given = Preprocessing([Input("measurements", [5])], features, units)
-    student = Student(MLP(5, 3, (8,)), ProxyDirichlet(), ["ant", "bee", "cat"], given)
+    student = Student(MLP(5, 3, (8,)), EnD(), ["ant", "bee", "cat"], given)
     path = export(student, tmp_path / "student.onnx", rows().numpy().astype(np.float64)).path
     model = load(path)
     props = {p.key: p.value for p in model.metadata_props}
@@ -256,10 +240,10 @@ def test_names_units_and_labels_travel_inside(tmp_path):
     assert inside["features"] == features
     assert inside["units"] == units
     assert inside["inputs"] == [{"name": "measurements", "shape": [5], "dtype": "float32"}]
-    assert json.loads(props["method"])["name"] == "ProxyDirichlet"
+    assert json.loads(props["method"])["name"] == "EnD"
     assert props["solera"]
     assert [value.name for value in model.graph.input] == ["measurements"]
-    assert [value.name for value in model.graph.output] == list(SPLIT)
+    assert [value.name for value in model.graph.output] == list(SPLIT[:2])
     assert b"/solera/" not in path.read_bytes()  # torch writes down where its source files are
 
 
@@ -275,11 +259,11 @@ class Recurrent(nn.Module):
 
 
 def test_a_network_that_fixes_its_tokens_is_exported_with_them(tmp_path):
-    student = Student(Recurrent(), ProxyDirichlet())
-    done = export(student, tmp_path / "student.onnx", tokens()[:2])
-    assert done.inputs == {"inputs": ("batch", 6)}
+    student = Student(Recurrent(), EnD())
+    done = export(student, tmp_path / "student.onnx", tokens()[:2, :3])
+    assert done.inputs == {"inputs": ("batch", 3)}
     assert done.batch_sizes == (1, 2, 16)
-    agree(student, Graph(done.path), tokens())
+    agree(student, Graph(done.path), tokens()[:, :3])
 
 
 def test_inputs_that_will_not_do_are_refused(tmp_path):
@@ -338,7 +322,7 @@ def test_the_cost_of_int8_is_measured(case, tmp_path):
     cost = quantize(path, tmp_path / "student.int8.onnx", inputs)
     before, after = Graph(path), Graph(cost.path)
     said, says = before(inputs), after(inputs)
-    assert after.labels == before.labels
+    assert after.class_names == before.class_names
     assert cost.changes.keys() == said.keys()
     for name, change in cost.changes.items():
         assert change == pytest.approx(float(np.abs(said[name] - says[name]).mean()))
@@ -353,7 +337,7 @@ def test_the_cost_of_int8_is_measured(case, tmp_path):
 
 def test_float16_weights_halve_the_file_and_change_little(tmp_path):
     torch.manual_seed(0)
-    student, inputs = Student(MLP(5, 3, (64, 64)), ProxyDirichlet(), ["a", "b", "c"]).eval(), rows()
+    student, inputs = Student(MLP(5, 3, (64, 64)), EnD(), ["a", "b", "c"]).eval(), rows()
     path = export(student, tmp_path / "student.onnx", inputs).path
     cost = halve(path, tmp_path / "student.half.onnx", inputs)
     said, says = Graph(path)(inputs), Graph(cost.path)(inputs)
@@ -363,7 +347,7 @@ def test_float16_weights_halve_the_file_and_change_little(tmp_path):
     weights = {w.name: w.data_type for w in load(cost.path).graph.initializer}
     assert sum(kind == 10 for kind in weights.values()) == 5  # ONNX's float16: three matrices and two biases
     assert cost.bytes[0] - cost.bytes[1] > 2 * (64 * 64)
-    assert Graph(cost.path).labels == ["a", "b", "c"]
+    assert Graph(cost.path).class_names == ["a", "b", "c"]
 
 
 def test_numbers_are_made_up_in_the_units_of_the_inputs():
@@ -399,7 +383,7 @@ def test_the_command_line_from_a_folder_to_a_graph(tmp_path, monkeypatch):
     for said in ("agreement  ", "knowledge  changed by", "student.int8.onnx: ", "latency  "):
         assert said in done.stdout
     agree(student, Graph(tmp_path / "student.onnx"), inputs)
-    assert Graph(tmp_path / "student.int8.onnx").labels == ["ant", "bee", "cat"]
+    assert Graph(tmp_path / "student.int8.onnx").class_names == ["ant", "bee", "cat"]
 
     monkeypatch.chdir(tmp_path)
     assert "compared with PyTorch on random numbers" in called("export", "student", "again.pt2")

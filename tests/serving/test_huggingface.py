@@ -33,7 +33,7 @@ def loaded(task, folder, monkeypatch, tmp_path, **settings):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_stock_pipeline_says_what_the_student_says(name, tmp_path, monkeypatch):
-    student = Student(TokenClassifier(bert()), METHODS[name], labels=TAGS)
+    student = Student(TokenClassifier(bert()), METHODS[name], class_names=TAGS)
     folder = export_huggingface(student, tmp_path / "out", tokenizer())
     trust = {} if name in STOCK else {"trust_remote_code": True}
     ask = loaded("token-classification", folder, monkeypatch, tmp_path, ignore_labels=[], **trust)
@@ -56,7 +56,7 @@ def test_the_stock_pipeline_says_what_the_student_says(name, tmp_path, monkeypat
 
 def test_sequence_classifiers_and_writing_again(tmp_path, monkeypatch):
     network = bert("BertForSequenceClassification", names=["bad", "good", "none"])
-    student = Student(network, ProxyDirichlet(precision_slope=0.5), labels=["bad", "good", "none"])
+    student = Student(network, ProxyDirichlet(precision_slope=0.5), class_names=["bad", "good", "none"])
     folder = export_huggingface(student, tmp_path / "out", tokenizer())
     folder = export_huggingface(student, folder, tokenizer())
     ask = loaded("text-classification", folder, monkeypatch, tmp_path, top_k=None, trust_remote_code=True)
@@ -67,7 +67,7 @@ def test_sequence_classifiers_and_writing_again(tmp_path, monkeypatch):
 
 
 def test_nobody_loads_it_and_passes_over_the_map(tmp_path, monkeypatch):
-    student = Student(TokenClassifier(bert()), ProxyDirichlet(**FITTED), labels=TAGS)
+    student = Student(TokenClassifier(bert()), ProxyDirichlet(**FITTED), class_names=TAGS)
     folder = export_huggingface(student, tmp_path / "out", tokenizer())
     assert json.loads((folder / "config.json").read_text())["model_type"] == "solera_bert"
     with pytest.raises(ValueError, match="trust_remote_code"):

@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from solera import ProxyDirichlet, Student
+from solera import EnD, Student
 from solera.core.errors import DamagedFileError
 from solera.core.seal import LENGTH, sealed
 from solera.nn import MLP
@@ -21,7 +21,7 @@ from solera.teachers.adapters import Onnx
 def file(tmp_path_factory):
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("exported")
-    return export(Student(MLP(4, 3, (8,)), ProxyDirichlet()), folder / "student.onnx", torch.randn(8, 4)).path
+    return export(Student(MLP(4, 3, (8,)), EnD()), folder / "student.onnx", torch.randn(8, 4)).path
 
 
 def test_the_checksum_is_in_the_metadata_and_covers_the_rest(file):
@@ -32,7 +32,7 @@ def test_the_checksum_is_in_the_metadata_and_covers_the_rest(file):
 
 def test_the_same_student_is_the_same_file(file, tmp_path):
     torch.manual_seed(0)
-    again = export(Student(MLP(4, 3, (8,)), ProxyDirichlet()), tmp_path / "student.onnx", torch.randn(8, 4)).path
+    again = export(Student(MLP(4, 3, (8,)), EnD()), tmp_path / "student.onnx", torch.randn(8, 4)).path
     assert again.read_bytes() == file.read_bytes()
 
 

@@ -60,8 +60,8 @@ def test_an_image_is_uploaded_seen_and_judged(browser, digits_service, digits_fo
     student = Student.load(digits_folder)
     said = student.predict(pixels)
     shown = dict(bars(browser))
-    assert shown.keys() == set(student.labels)
-    for name, value in zip(student.labels, said.mean[0].tolist(), strict=True):
+    assert shown.keys() == set(student.class_names)
+    for name, value in zip(student.class_names, said.mean[0].tolist(), strict=True):
         assert shown[name] == pytest.approx(100 * value, abs=0.51)
     numbers = browser.run(NUMBERS)
     for name in ("total", "data", "knowledge"):
@@ -161,7 +161,7 @@ def test_the_pages_stay_inert_whatever_the_model_and_its_columns_are_called(brow
         read_graph(rows_graph, 1),
         features=HOSTILE_NAMES,
         units=dict.fromkeys(HOSTILE_NAMES, HOSTILE),
-        labels=(HOSTILE,),
+        class_names=(HOSTILE,),
         method=HOSTILE,
         fingerprint=HOSTILE,
         thresholds={HOSTILE: 0.5},

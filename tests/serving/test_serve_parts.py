@@ -98,7 +98,7 @@ def served_by(student, example, folder):
 
 
 def test_a_tagger_answers_for_every_token_and_lengths_are_not_mixed(tmp_path):
-    student = Student(Tagger(), ProxyDirichlet(), ["a", "b", "c"]).eval()
+    student = Student(Tagger(), EnD(), ["a", "b", "c"]).eval()
     example = torch.randint(20, (4, 6))
     with served_by(student, example, tmp_path) as client:
         for tokens in ([1, 2, 3], [[4, 5], [6.0, 7]]):

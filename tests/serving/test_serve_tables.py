@@ -22,9 +22,13 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def client(model, tmp_path_factory):
-    path = export(model.student_, tmp_path_factory.mktemp("table") / "student.onnx", people(120)[0]).path
-    with TestClient(make_app(read_graph(path), Settings()), base_url="http://localhost") as found:
+def exported(model, tmp_path_factory):
+    return export(model.student_, tmp_path_factory.mktemp("table") / "student.onnx", people(120)[0]).path
+
+
+@pytest.fixture(scope="module")
+def client(exported):
+    with TestClient(make_app(read_graph(exported), Settings()), base_url="http://localhost") as found:
         yield found
 
 
@@ -33,12 +37,12 @@ def cells(frame: pd.DataFrame) -> list[dict]:
     return json.loads(frame.to_json(orient="records"))
 
 
-def test_estimator_folder_graph_and_service_agree(model, client, tmp_path):
+def test_estimator_folder_graph_and_service_agree(model, exported, client, tmp_path):
     x = people(150)[0][100:]
     want, said = model.predict_proba(x), model.predict_uncertainty(x)
     loaded = Student.load(model.student_.save(tmp_path / "student"))
     np.testing.assert_allclose(loaded.predict(x).mean.numpy(), want, atol=1e-5)
-    graph = Graph(export(loaded, tmp_path / "student.onnx", x).path)
+    graph = Graph(exported)
     answers = graph(loaded.encode(x))
     np.testing.assert_allclose(answers["mean"], want, atol=1e-5)
     np.testing.assert_allclose(answers["knowledge"], said.knowledge, atol=1e-5)

@@ -39,7 +39,7 @@ def running(served):
 def test_a_graph_takes_any_number_of_tokens(student, served):
     graph = served.graph
     assert graph.inputs["inputs"][:2] == ("batch", "tokens")
-    assert graph.labels == TAGS
+    assert graph.class_names == TAGS
     words = ["Angela", "Merkel", "é", "😀", "visited"]
     for sizes in ([1], [2, 7], [40, 3, 1], [700]):
         rows = [[words[n % 5] for n in range(size)] for size in sizes]

@@ -173,7 +173,7 @@ def test_it_learns_and_members_can_be_trained(words, crf):
     data = sentences(60)
     batches = Sequences(words(data), BIO(data), tokens=64)
     ensemble = train_ensemble(lambda: small(words, crf), batches, members=2, training=Training(epochs=8, lr=0.03))
-    assert ensemble.labels == list(BIO.names)
+    assert ensemble.class_names == list(BIO.names)
     batch = batches.take(range(60))
     found = Tagging(BIO).columns(ensemble.predict(batch.inputs), batch)
     assert found["correct"][batch.weight > 0].double().mean() > 0.95

@@ -236,13 +236,13 @@ def test_columns_are_aligned_by_class_names():
     model = fitted("forest", FLOWERS[Y])
     straight = Ensemble([model, model]).predict(INPUTS)
     mixed = Ensemble([model, Renamed(model, [2, 0, 1])])
-    assert mixed.labels == FLOWERS.tolist()
+    assert mixed.class_names == FLOWERS.tolist()
     torch.testing.assert_close(mixed.predict(INPUTS).members.logits, straight.members.logits)
     assert mixed.predict(INPUTS).knowledge.max() < 1e-6
     first = Ensemble([Renamed(model, [2, 0, 1]), model])
-    assert first.labels == FLOWERS[[2, 0, 1]].tolist()
+    assert first.class_names == FLOWERS[[2, 0, 1]].tolist()
     torch.testing.assert_close(first.predict(INPUTS).mean, straight.mean[:, [2, 0, 1]])
-    named = Ensemble([Renamed(model, [2, 0, 1]), model], labels=FLOWERS)
+    named = Ensemble([Renamed(model, [2, 0, 1]), model], class_names=FLOWERS)
     torch.testing.assert_close(named.predict(INPUTS).members.logits, straight.members.logits)
     assert named.fingerprints[1] == Ensemble([model]).fingerprints[0]
     assert first.fingerprints[1] != named.fingerprints[1]
@@ -273,12 +273,12 @@ def test_other_class_names_are_an_error_that_shows_both():
     )
     with pytest.raises(ValueError, match=message):
         Ensemble([one, other])
-    with pytest.raises(ValueError, match=r"member 0 has \['setosa', .*\], labels has \['a', 'b'\]"):
-        Ensemble([one], labels=["a", "b"])
-    with pytest.raises(ValueError, match=r"labels name a class twice: \['a', 'a', 'b'\]"):
-        Ensemble([MLP(4, 3)], labels=["a", "a", "b"])
-    with pytest.raises(ValueError, match=r"member 0 \(MLP\) answers \(150, 3\), but there are 2 labels"):
-        Ensemble([MLP(4, 3)], labels=["a", "b"]).predict(INPUTS)
+    with pytest.raises(ValueError, match=r"member 0 has \['setosa', .*\], class_names has \['a', 'b'\]"):
+        Ensemble([one], class_names=["a", "b"])
+    with pytest.raises(ValueError, match=r"class_names name a class twice: \['a', 'a', 'b'\]"):
+        Ensemble([MLP(4, 3)], class_names=["a", "a", "b"])
+    with pytest.raises(ValueError, match=r"member 0 \(MLP\) answers \(150, 3\), but there are 2 names"):
+        Ensemble([MLP(4, 3)], class_names=["a", "b"]).predict(INPUTS)
 
 
 # Hugging Face
@@ -308,7 +308,7 @@ def test_hugging_face_classifiers_are_members():
         expected = torch.stack([m(**inputs).logits for m in models], 1)
     torch.testing.assert_close(said, expected)
     torch.testing.assert_close(ensemble.predict({**inputs, "labels": torch.zeros(6).long()}).members.logits, expected)
-    assert ensemble.labels is None
+    assert ensemble.class_names is None
     before = ensemble.fingerprints
     assert Ensemble(copy.deepcopy(models)).fingerprints == before
     with torch.no_grad():
@@ -327,7 +327,7 @@ def test_hugging_face_names_are_class_names():
         for parameter in other.classifier.parameters():
             parameter.copy_(parameter.flip(0))
     ensemble = Ensemble([one, other])
-    assert ensemble.labels == ["positive", "negative"]
+    assert ensemble.class_names == ["positive", "negative"]
     assert ensemble.predict(tokens()).knowledge.max() < 1e-6
 
 

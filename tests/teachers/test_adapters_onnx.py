@@ -85,9 +85,9 @@ def test_an_output_named_for_what_it_is_needs_no_word(tmp_path, outputs):
     expected = (inputs.double() @ weight).softmax(-1).float()
     for given in (inputs, {"features": inputs, "other": inputs}):
         torch.testing.assert_close(Ensemble([path]).predict(given).mean, expected)
-    named = Onnx(path, classes=[1, 2, 3])
-    assert Ensemble([named], labels=[3, 1, 2]).labels == ["3", "1", "2"]
-    torch.testing.assert_close(Ensemble([named], labels=[3, 1, 2]).predict(inputs).mean, expected[:, [2, 0, 1]])
+    named = Onnx(path, class_names=[1, 2, 3])
+    assert Ensemble([named], class_names=[3, 1, 2]).class_names == ["3", "1", "2"]
+    torch.testing.assert_close(Ensemble([named], class_names=[3, 1, 2]).predict(inputs).mean, expected[:, [2, 0, 1]])
 
 
 def test_files_that_will_not_do_are_refused(tmp_path, exported):

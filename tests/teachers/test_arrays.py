@@ -111,9 +111,9 @@ def test_every_file_says_the_same(tmp_path, kind):
     else:
         teacher = Predictions(save(tmp_path, kind), examples=20, key="probs" if kind == "npz list" else None)
     if kind == "mixed list":  # the file with names has them in another order, and decides it
-        assert teacher.labels == ["dog", "ant", "bee", "cat"]
+        assert teacher.class_names == ["dog", "ant", "bee", "cat"]
         return
-    assert teacher.labels == (NAMES if "parquet" in kind else None)
+    assert teacher.class_names == (NAMES if "parquet" in kind else None)
     batch = Batch(torch.zeros(20, 1), torch.arange(20))
     check_teacher(teacher, batch)
     torch.testing.assert_close(teacher(batch).members.mean, torch.from_numpy(VALUES))
@@ -122,19 +122,19 @@ def test_every_file_says_the_same(tmp_path, kind):
 
 def test_labels_order_the_columns_of_a_file_and_name_those_of_an_array(tmp_path):
     wanted = ["dog", "cat", "bee", "ant"]
-    turned = Predictions(save(tmp_path, "parquet list"), labels=wanted)
+    turned = Predictions(save(tmp_path, "parquet list"), class_names=wanted)
     torch.testing.assert_close(turned.logits, Predictions(VALUES).logits.flip(-1))
-    assert turned.labels == Predictions(VALUES, labels=wanted).labels == wanted
-    with pytest.raises(ValueError, match="4 classes, but 2 labels"):
-        Predictions(VALUES, labels=["a", "b"])
-    with pytest.raises(ValueError, match=r"member 0 has \['ant', .*\], labels has \['ant', 'bee', 'cat', 'eel'\]"):
-        Predictions(save(tmp_path, "whole parquet"), labels=["ant", "bee", "cat", "eel"])
+    assert turned.class_names == Predictions(VALUES, class_names=wanted).class_names == wanted
+    with pytest.raises(ValueError, match="4 classes, but 2 names"):
+        Predictions(VALUES, class_names=["a", "b"])
+    with pytest.raises(ValueError, match=r"member 0 has \['ant', .*\], class_names has \['ant', 'bee', 'cat', 'eel'\]"):
+        Predictions(save(tmp_path, "whole parquet"), class_names=["ant", "bee", "cat", "eel"])
     pandas.DataFrame(VALUES[:, 0], columns=["ant", "bee", "cat", "eel"]).to_parquet(tmp_path / "eel.parquet")
     with pytest.raises(ValueError, match=r"member 1 has \['ant', .* 'eel'\], member 0 has \['ant', .* 'dog'\]"):
         Predictions([tmp_path / "0.parquet", tmp_path / "eel.parquet"])
     pandas.DataFrame(probabilities(20, 2), columns=["ant", "bee"]).to_parquet(tmp_path / "fewer.parquet")
     fewer = Predictions([tmp_path / "0.parquet", tmp_path / "fewer.parquet"])  # member 1 never saw a cat or a dog
-    assert fewer.labels == ["ant", "bee", "cat", "dog"]
+    assert fewer.class_names == ["ant", "bee", "cat", "dog"]
     assert (fewer.logits[:, 1, 2:] < -10).all()  # what a probability of 0 is read as
     torch.testing.assert_close(fewer.logits[:, 1].exp().sum(-1), torch.ones(20))
 

@@ -55,7 +55,7 @@ def test_classes_out_of_fold_come_from_who_did_not_see_them(folder):
 
 
 def test_labels_by_the_names_of_the_members():
-    teacher = Predictions(np.full((3, 2, 2), 0.5), labels=["no", "yes"])
+    teacher = Predictions(np.full((3, 2, 2), 0.5), class_names=["no", "yes"])
     assert as_labels(np.array(["yes", "no", "yes"]), teacher, "").tolist() == [1, 0, 1]
     assert as_labels(np.array([1.0, 0.0, 1.0]), teacher, "").tolist() == [1, 0, 1]
     with pytest.raises(ValueError, match=r"classes are whole numbers, the labels hold 0\.5"):

@@ -76,7 +76,7 @@ def test_the_mean_of_the_members_is_the_classifiers_own(make):
     ensemble = make().fit(x, y)
     assert is_ensemble(ensemble)
     panel = panel_of_ensemble(ensemble, lambda rows: rows.astype(float), True)
-    said = Ensemble(panel.members, labels=list(ensemble.classes_)).predict(torch.tensor(x, dtype=torch.float32))
+    said = Ensemble(panel.members, class_names=list(ensemble.classes_)).predict(torch.tensor(x, dtype=torch.float32))
     np.testing.assert_allclose(said.mean.numpy(), ensemble.predict_proba(x), atol=2e-4)  # rows with a 0 are smoothed
     assert said.knowledge.mean() > 1e-3
 
@@ -138,7 +138,7 @@ def test_columns_of_a_bag_that_lacks_a_class_are_told_apart():
     lacking = [set(range(3)) - set(model.classes_) for model in ensemble.estimators_]
     assert {0} in lacking
     panel = panel_of_ensemble(ensemble, lambda rows: rows.astype(float), True)
-    said = Ensemble(panel.members, labels=list(ensemble.classes_)).predict(torch.tensor(x, dtype=torch.float32))
+    said = Ensemble(panel.members, class_names=list(ensemble.classes_)).predict(torch.tensor(x, dtype=torch.float32))
     np.testing.assert_allclose(said.mean.numpy(), ensemble.predict_proba(x), atol=2e-4)
 
 

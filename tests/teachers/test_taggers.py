@@ -45,7 +45,7 @@ def test_a_token_classifier_answers_for_the_first_piece_of_each_word():
     inputs = Sequences(word_pieces(SENTENCES, tokenizer())).take([0, 1, 2])
     assert inputs.weight.sum(1).tolist() == [5, 2, 3]
     ensemble = Ensemble(models)
-    assert ensemble.labels == TAGS
+    assert ensemble.class_names == TAGS
     check_teacher(ensemble, inputs)
     said = ensemble(inputs).members.logits
     for row, words in enumerate(SENTENCES):
@@ -55,7 +55,7 @@ def test_a_token_classifier_answers_for_the_first_piece_of_each_word():
 
 def test_taggers_answer_by_number_each_with_its_own_tags_and_order():
     flipped = bert(names=TAGS[::-1], seed=1)
-    teacher = Taggers([(bert(), tokenizer()), (flipped, tokenizer())], SENTENCES, labels=TAGS)
+    teacher = Taggers([(bert(), tokenizer()), (flipped, tokenizer())], SENTENCES, class_names=TAGS)
     batch = batch_of(SENTENCES).take(torch.tensor([2, 0]))
     check_teacher(teacher, batch)
     said = teacher(batch).members.logits
@@ -143,7 +143,7 @@ def test_files_of_probabilities_and_of_tags_are_members(tmp_path):
     votes.write_text(
         "Angela B-PER\nMerkel I-PER\nvisited O\nParis B-LOC\n. O\n\nParis O\n. O\n\nzzz O\nMerkel O\n😀 O\n"
     )
-    teacher = Taggers([one, other, votes], SENTENCES, labels=TAGS)
+    teacher = Taggers([one, other, votes], SENTENCES, class_names=TAGS)
     batch = batch_of(SENTENCES)
     check_teacher(teacher, batch)
     said = teacher(batch).members.logits.exp().numpy()
@@ -166,7 +166,7 @@ def test_tokens_that_differ_are_named_by_file_and_line(tmp_path):
     }.items():
         file.write_text(text)
         with pytest.raises(ValueError, match=message):
-            Taggers([file], SENTENCES, labels=TAGS)
+            Taggers([file], SENTENCES, class_names=TAGS)
 
 
 def test_a_file_with_probabilities_is_a_plain_conll_file_too(tmp_path):
@@ -211,14 +211,14 @@ def pipeline(component):
 def test_a_spacy_tagger_of_bio_tags_says_its_softmax():
     nlp = pipeline("tagger")
     tagger = SpacyTagger(nlp, SENTENCES)
-    assert set(tagger.classes) == {"O", "B-PER", "I-PER", "B-LOC"}
+    assert set(tagger.class_names) == {"O", "B-PER", "I-PER", "B-LOC"}
     for words, said in zip(SENTENCES, tagger.said([0, 1, 2]), strict=True):
         doc = nlp.get_pipe("tagger")(__import__("spacy").tokens.Doc(nlp.vocab, words=words))
-        assert [tagger.classes[n] for n in said.argmax(-1)] == [token.tag_ for token in doc]
+        assert [tagger.class_names[n] for n in said.argmax(-1)] == [token.tag_ for token in doc]
     before = tagger.fingerprint
     again = __import__("spacy").blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
     assert SpacyTagger(again, SENTENCES).fingerprint == before
-    teacher = Taggers([nlp, nlp], SENTENCES, labels=TAGS)  # I-LOC it has never seen
+    teacher = Taggers([nlp, nlp], SENTENCES, class_names=TAGS)  # I-LOC it has never seen
     check_teacher(teacher, batch_of(SENTENCES))
 
 
@@ -253,8 +253,8 @@ def test_span_marginals_are_brute_force():
 def test_a_spancat_says_distributions_of_tags(component):
     nlp = pipeline(component)
     tagger = SpacyTagger(nlp, SENTENCES)
-    assert tagger.classes[0] == "O"
-    assert set(tagger.classes) == set(TAGS)
+    assert tagger.class_names[0] == "O"
+    assert set(tagger.class_names) == set(TAGS)
     said = tagger.said([0])[0]
     torch.testing.assert_close(said.exp().sum(-1), torch.ones(5), atol=1e-5, rtol=0)
     if component == "spancat":  # one candidate alone has its own odds

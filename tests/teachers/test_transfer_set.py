@@ -95,33 +95,34 @@ def test_another_ensemble_is_refused(tmp_path):
 
 
 def named(names):
-    return Ensemble(list(small_ensemble().models), labels=names)
+    return Ensemble(list(small_ensemble().models), class_names=names)
 
 
 def test_class_names_reach_the_student_live_or_remembered(tmp_path):
     ensemble, batches, names = named(["cat", "dog", "eel"]), small_batches(), ["cat", "dog", "eel"]
     remembered = capture(ensemble, batches, tmp_path)
-    assert TransferSet(tmp_path).labels == remembered.labels == names
+    assert TransferSet(tmp_path).class_names == remembered.class_names == names
     for teacher in (ensemble, remembered):
-        assert distill(teacher, MLP(4, 3, (8,)), batches, EnD(), Training(epochs=1)).labels == names
-    assert capture(small_ensemble(), batches, tmp_path / "nameless").labels is None
+        assert distill(teacher, MLP(4, 3, (8,)), batches, EnD(), Training(epochs=1)).class_names == names
+    assert capture(small_ensemble(), batches, tmp_path / "nameless").class_names is None
 
 
 def test_other_class_names_are_for_the_same_columns(tmp_path):
     ensemble, batches = named(["cat", "dog", "eel"]), small_batches()
-    assert capture(ensemble, batches, tmp_path / "renamed", labels=["Katze", "Hund", "Aal"]).labels[2] == "Aal"
-    assert capture(small_ensemble(), batches, tmp_path / "given", labels=[1, 2, 3]).labels == ["1", "2", "3"]
-    with pytest.raises(ValueError, match=r"labels are \['dog', .* columns are \['cat', .*: leave labels out"):
-        capture(ensemble, batches, tmp_path / "turned", labels=["dog", "cat", "eel"])
-    with pytest.raises(ValueError, match="there are 2 labels for 3 classes"):
-        capture(small_ensemble(), batches, tmp_path / "few", labels=["cat", "dog"])
-    with pytest.raises(MismatchError, match=r"begun with labels .*'Katze'.*, not .*'cat'"):
+    german = ["Katze", "Hund", "Aal"]
+    assert capture(ensemble, batches, tmp_path / "renamed", class_names=german).class_names == german
+    assert capture(small_ensemble(), batches, tmp_path / "given", class_names=[1, 2, 3]).class_names == ["1", "2", "3"]
+    with pytest.raises(ValueError, match=r"class_names are \['dog', .* columns are \['cat', .*: leave them out"):
+        capture(ensemble, batches, tmp_path / "turned", class_names=["dog", "cat", "eel"])
+    with pytest.raises(ValueError, match="there are 2 class names for 3 classes"):
+        capture(small_ensemble(), batches, tmp_path / "few", class_names=["cat", "dog"])
+    with pytest.raises(MismatchError, match=r"begun with the class names .*'Katze'.*, not .*'cat'"):
         capture(ensemble, batches, tmp_path / "renamed")
 
 
 def test_a_capture_begun_without_class_names_takes_them(tmp_path):
     capture(small_ensemble(), list(small_batches())[:2], tmp_path)
-    assert capture(named(["cat", "dog", "eel"]), small_batches(), tmp_path).labels == ["cat", "dog", "eel"]
+    assert capture(named(["cat", "dog", "eel"]), small_batches(), tmp_path).class_names == ["cat", "dog", "eel"]
 
 
 def test_another_data_set_is_refused(tmp_path):

@@ -31,10 +31,10 @@ def test_labels_by_name_and_numbers_that_do_not_start_at_0(flowers):
     x, y, names = flowers
     for labels, wanted in ((names, ["setosa", "versicolor", "virginica"]), (y + 5, ["5", "6", "7"])):
         ensemble = Ensemble(forests(x, labels))
-        assert ensemble.labels == wanted
+        assert ensemble.class_names == wanted
         training = Training(epochs=30, lr=1e-2, label_weight=0.5)
         student = Distiller(method=EnD(), training=training).fit(ensemble, x, labels).student_
-        assert student.labels == wanted
+        assert student.class_names == wanted
         for inputs in (x, torch.tensor(x), pandas.DataFrame(x)):
             row = evaluate({"ensemble": ensemble, "student": student}, inputs, labels).rows["student"]
             assert row["accuracy"] > 0.9
@@ -45,17 +45,17 @@ def test_names_go_from_the_data_to_the_student(flowers, tmp_path):
     order = np.random.default_rng(0).permutation(len(x))
     batches = Batches(x[order], names[order])
     ensemble = train_ensemble(lambda: MLP(4, 3, (8,)), batches, 2, SHORT)
-    assert ensemble.labels == ["setosa", "versicolor", "virginica"]
+    assert ensemble.class_names == ["setosa", "versicolor", "virginica"]
     kept = capture(ensemble, batches, tmp_path / "kept")
-    assert distill(kept, MLP(4, 3, (8,)), batches, EnD(), SHORT).labels == ensemble.labels
+    assert distill(kept, MLP(4, 3, (8,)), batches, EnD(), SHORT).class_names == ensemble.class_names
 
 
 def test_classes_are_renumbered_as_the_teacher_has_them(flowers):
     x, _, names = flowers
-    ensemble = Ensemble(forests(x, names), labels=["virginica", "setosa", "versicolor"])
+    ensemble = Ensemble(forests(x, names), class_names=["virginica", "setosa", "versicolor"])
     training = Training(epochs=40, lr=1e-2, label_weight=1.0)
     student = distill(ensemble, MLP(4, 3, (16,)), Batches(x, names), EnD(), training)
-    predicted = np.array(student.labels)[student.predict(x).mean.argmax(-1)]
+    predicted = np.array(student.class_names)[student.predict(x).mean.argmax(-1)]
     assert (predicted == names).mean() > 0.9
 
 
@@ -63,7 +63,7 @@ def test_a_class_that_one_member_never_saw_gets_no_probability(flowers):
     x, y, _ = flowers
     models = [LogisticRegression(max_iter=500).fit(x[y > 0], y[y > 0]), LogisticRegression(max_iter=500).fit(x, y)]
     ensemble = Ensemble(models)
-    assert ensemble.labels == ["0", "1", "2"]
+    assert ensemble.class_names == ["0", "1", "2"]
     said = ensemble.predict(torch.tensor(x, dtype=torch.float32))
     wanted = np.stack([np.pad(models[0].predict_proba(x), ((0, 0), (1, 0))), models[1].predict_proba(x)]).mean(0)
     np.testing.assert_allclose(said.mean, wanted, atol=1e-5)
@@ -162,7 +162,7 @@ def test_columns_of_a_data_frame_are_put_in_order_by_their_names():
 def test_names_travel_beside_bare_predictions_and_missing_labels_may_be_nan():
     said, x = np.random.default_rng(0).dirichlet([1, 1, 1], size=(30, 2)), np.random.default_rng(1).normal(size=(30, 4))
     named = np.array(["red", "green", "blue"])[np.arange(30) % 3]
-    assert Distiller(training=Training(epochs=1)).fit(said, x, named).student_.labels == ["blue", "green", "red"]
+    assert Distiller(training=Training(epochs=1)).fit(said, x, named).student_.class_names == ["blue", "green", "red"]
     numbers = (np.arange(30) % 3).astype(float)
     numbers[4] = np.nan
     training = Training(epochs=1, label_weight=0.5)
@@ -186,7 +186,7 @@ def test_validation_data_are_inputs_or_inputs_with_labels():
     models = [LogisticRegression(C=c).fit(x.numpy(), words) for c in (0.1, 1.0)]
     distiller = Distiller(training=Training(epochs=1))
     for validation in (x, (x, words), (x.numpy(), list(words))):
-        assert distiller.fit(models, x, words, validation=validation).student_.labels == ["blue", "green", "red"]
+        assert distiller.fit(models, x, words, validation=validation).student_.class_names == ["blue", "green", "red"]
     with pytest.raises(ValueError, match="'pink', which is none of the 3 classes"):
         distiller.fit(models, x, words, validation=(x, np.where(words == "red", "pink", words)))
     with pytest.raises(ValueError, match="know nothing of validation inputs"):

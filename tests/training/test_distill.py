@@ -106,10 +106,10 @@ def test_padded_tokens_do_not_teach():
 
 def test_a_student_is_saved_and_loaded_whole(tmp_path):
     for model in (MLP(4, 3, (8,), dropout=0.1), ConvNet((1, 8, 8), 3)):
-        student = Student(model, EnD2(initial_temperature=4.0), labels=["a", "b", "c"])
+        student = Student(model, EnD2(initial_temperature=4.0), class_names=["a", "b", "c"])
         again = Student.load(student.save(tmp_path / type(model).__name__))
         assert again.method == EnD2(initial_temperature=4.0)
-        assert again.labels == ["a", "b", "c"]
+        assert again.class_names == ["a", "b", "c"]
         x = torch.randn(5, 4) if isinstance(model, MLP) else torch.randn(5, 1, 8, 8)
         assert torch.equal(again.predict(x).knowledge, student.predict(x).knowledge)
 

@@ -26,7 +26,7 @@ def student(words, method=None, crf=False, seed=3):
         if crf:
             network.crf.transitions.normal_()
     method = method or ProxyDirichlet()
-    return Student(method.student(network, 3), method, labels=list(TAGS.names)).eval()
+    return Student(method.student(network, 3), method, class_names=list(TAGS.names)).eval()
 
 
 def spans(found, reading):
@@ -101,7 +101,7 @@ def test_nothing_in_nothing_out(words):
 
 
 def test_a_student_without_words_says_so():
-    made = Student(MLP(3, 2), EnD(), labels=["a", "b"])
+    made = Student(MLP(3, 2), EnD(), class_names=["a", "b"])
     with pytest.raises(ValueError, match="takes no words"):
         made.entities("Angela Merkel")
 

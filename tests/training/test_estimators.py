@@ -34,17 +34,17 @@ from solera.methods import EnD, Hydra
 from solera.nn import MLP
 from solera.training.sklearn_teachers import bag, held_out
 
-SHORT = Training(epochs=20, lr=2e-2)
+SHORT = Training(epochs=12, lr=3e-2)
 FAST = {"training": SHORT, "hidden": (32,), "batch_size": 32, "random_state": 0}
 
 
-QUICK = {"training": Training(epochs=15, lr=5e-2), "hidden": (16,), "batch_size": 32}
+QUICK = {"hidden": (16,), "batch_size": 32}
 
 
 @parametrize_with_checks(
     [
-        DistilledClassifier(RandomForestClassifier(5, max_depth=4), **QUICK),
-        DistilledRegressor(RandomForestRegressor(5, max_depth=4), **QUICK),
+        DistilledClassifier(RandomForestClassifier(5, max_depth=4), training=Training(epochs=8, lr=5e-2), **QUICK),
+        DistilledRegressor(RandomForestRegressor(5, max_depth=4), training=Training(epochs=15, lr=5e-2), **QUICK),
     ]
 )
 def test_scikit_learns_own_checks(estimator, check):
@@ -96,7 +96,7 @@ def test_every_kind_of_teacher_of_classes(make):
     said = model.predict_uncertainty(x[1::2])
     np.testing.assert_allclose(said.total, said.data + said.knowledge, rtol=1e-4, atol=1e-6)
     assert (said.knowledge > 0).all()
-    order = [list(model.classes_).index(name) for name in model.student_.labels]
+    order = [list(model.classes_).index(name) for name in model.student_.class_names]
     np.testing.assert_allclose(model.student_.predict(x[1::2]).mean.numpy(), proba[:, order], atol=1e-5)
 
 

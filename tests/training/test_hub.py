@@ -107,7 +107,7 @@ x = torch.linspace(-2, 2, 12).reshape(3, 4)
 for offline in (False, True):
     again = Student.from_pretrained("somebody/student", token="hf_secret", local_files_only=offline)
     assert torch.equal(again.predict(x).knowledge, student.predict(x).knowledge)
-    assert again.labels == student.labels
+    assert again.class_names == student.class_names
 """
 
 

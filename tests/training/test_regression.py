@@ -46,7 +46,7 @@ def test_students_keep_what_the_ensemble_knew(taught, method, tmp_path):
     wide = 10 * torch.rand(800, 1) - 5  # where nothing was measured, too: the ensemble can be asked about anything
     torch.manual_seed(1)
     start = network(x, y, method.outputs(1))
-    student = solera.distill(ensemble, start, Batches(wide, batch_size=32), method, Training(epochs=60, lr=1e-2))
+    student = solera.distill(ensemble, start, Batches(wide, batch_size=50), method, Training(epochs=50, lr=1e-2))
     student = solera.Student.load(student.save(tmp_path / "student"))
     grid = torch.linspace(-5, 5, 200).unsqueeze(1)
     theirs, ours = ensemble.predict(grid), student.predict(grid)

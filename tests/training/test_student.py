@@ -106,7 +106,7 @@ def test_what_is_known_comes_back(tmp_path):
     again = Student.load(student.save(tmp_path))
     assert again.preprocessing == student.preprocessing
     assert again.notes == student.notes
-    assert again.labels == student.labels
+    assert again.class_names == student.class_names
     assert again.fingerprint == student.fingerprint
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["preprocessing"] == {
@@ -130,7 +130,8 @@ def test_the_card_says_what_it_is_and_what_it_cannot(tmp_path):
             "12 hospitals, 2019",
         ),
         *("f00d, beef", "| accuracy | 0.91 |", "| knowledge, rejects 5 % | 0.31 |", "an ensemble of 2 models"),
-        *("knows nothing of inputs unlike those it was distilled on", known().labels[0], f"torch {torch.__version__}"),
+        *("knows nothing of inputs unlike those it was distilled on", f"torch {torch.__version__}"),
+        known().class_names[0],
     ):
         assert said in card
     Student(MLP(4, 2, (8,)), EnD(family="gaussian")).save(tmp_path)

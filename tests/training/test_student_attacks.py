@@ -31,7 +31,7 @@ def student(seed: int, labels: str = "abc") -> Student:
 @pytest.mark.parametrize("call", ["replace", "fsync"])
 def test_a_save_killed_at_any_moment_leaves_the_old_student_or_the_new_one(tmp_path, monkeypatch, call):
     old, new = student(0), student(1, "xyz")
-    known = {s.fingerprint: s.labels for s in (old, new)}
+    known = {s.fingerprint: s.class_names for s in (old, new)}
     seen = set()
     for moment in range(100):
         old.save(tmp_path)
@@ -43,7 +43,7 @@ def test_a_save_killed_at_any_moment_leaves_the_old_student_or_the_new_one(tmp_p
 
         ended = in_a_child(killed)
         found = Student.load(tmp_path)
-        assert known[found.fingerprint] == found.labels
+        assert known[found.fingerprint] == found.class_names
         assert names(tmp_path) == FILES
         seen.add(found.fingerprint)
         if ended == 0:
@@ -67,7 +67,7 @@ def test_the_first_save_killed_leaves_nothing_that_is_taken_for_a_student(tmp_pa
 
 def test_threads_that_save_and_load_at_once_never_mix_two_students(tmp_path):
     both, wrong, loads = [student(0), student(1, "xyz")], [], 0
-    known = {s.fingerprint: s.labels for s in both}
+    known = {s.fingerprint: s.class_names for s in both}
     both[0].save(tmp_path)
 
     def save(one):
@@ -82,7 +82,7 @@ def test_threads_that_save_and_load_at_once_never_mix_two_students(tmp_path):
         thread.start()
     while any(thread.is_alive() for thread in threads):
         found = Student.load(tmp_path)
-        assert known[found.fingerprint] == found.labels
+        assert known[found.fingerprint] == found.class_names
         loads += 1
     assert wrong == []
     assert loads

@@ -11,12 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from solera.core.errors import MismatchError
+from solera.core.renamed import RenamedAttribute, renamed_arguments
 from solera.data import Batch, tensors_in
 from solera.data.names import Names
 from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Mixture
+from solera.teachers.adapters.class_order import ABSENT, align
 from solera.teachers.adapters.files import Table, read, real
-from solera.teachers.adapters.labels import ABSENT, align
 from solera.teachers.adapters.probabilities import log_probs_of_either
 from solera.teachers.base import as_saw, member_weights, with_mask
 
@@ -53,9 +54,9 @@ def _one_by_one(values: Sequence[Any], key: str | None) -> list[Table] | None:
     return tables
 
 
-def _joined(tables: list[Table], labels: Names | None) -> tuple[np.ndarray, list[str] | None]:
+def _joined(tables: list[Table], class_names: Names | None) -> tuple[np.ndarray, list[str] | None]:
     """Members side by side on axis 1, their columns in one order, and the names of these columns."""
-    agreed, orders = align([table.names for table in tables], labels)
+    agreed, orders = align([table.names for table in tables], class_names)
     aligned = [_ordered(table.values, order) for table, order in zip(tables, orders, strict=True)]
     for number, values in enumerate(aligned):
         if values.shape != aligned[0].shape:
@@ -98,24 +99,27 @@ class Predictions:
 
     live = False
 
+    labels = RenamedAttribute("class_names")
+
+    @renamed_arguments(labels="class_names")
     def __init__(
         self,
         values: Any,
         examples: int | None = None,
         *,
         key: str | None = None,
-        labels: Names | None = None,
+        class_names: Names | None = None,
         saw: Any = None,
     ) -> None:
         """With `examples`, the axis of that length is the examples'; where both are, the first one is.
 
-        `key` names the array in an `.npz`. `labels` names the classes, in the order that the columns have or, where
+        `key` names the array in an `.npz`. `class_names` are in the order that the columns have or, where
         they carry names (`.parquet`), shall have. `saw[i, m]` is true where member m was trained on example i: there
         it does not count.
         """
         tables = _one_by_one(values, key) if isinstance(values, (list, tuple)) else None
         if tables is not None:
-            array, self.labels = _joined(tables, labels)
+            array, self.class_names = _joined(tables, class_names)
             if examples not in (None, len(array)):
                 raise ValueError(f"there are {examples} inputs, but every member answers for {len(array)} examples")
         else:
@@ -124,11 +128,13 @@ class Predictions:
                 raise ValueError(
                     f"{values} holds one member's predictions {table.values.shape}: pass a list of files, one a member"
                 )
-            self.labels, (order,) = align([table.names], labels)
+            self.class_names, (order,) = align([table.names], class_names)
             array = examples_first(_ordered(table.values, order), examples)
         self.logits = as_log_probs(array)
-        if self.labels is not None and len(self.labels) != self.logits.shape[-1]:
-            raise ValueError(f"there are {self.logits.shape[-1]} classes, but {len(self.labels)} labels: {self.labels}")
+        if self.class_names is not None and len(self.class_names) != self.logits.shape[-1]:
+            raise ValueError(
+                f"there are {self.logits.shape[-1]} classes, but {len(self.class_names)} names: {self.class_names}"
+            )
         self.saw = as_saw(saw, self.members, len(self.logits))
 
     @property

@@ -8,7 +8,7 @@ from torch import nn
 class Adapter(nn.Module, ABC):
     """A model of another kind as a torch module: inputs in, float32 `[*batch, ...]` out, as its family has it."""
 
-    classes: list[str] | None = None  # the names of the columns, in their order, where the model knows them
+    class_names: list[str] | None = None  # the names of the columns, in their order, where the model knows them
 
     @property
     @abstractmethod

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from solera.data import tensors_in
-from solera.data.names import Names, class_names
+from solera.data.names import Names, as_names
 from solera.teachers.adapters.base import Adapter
 from solera.teachers.adapters.object_fingerprint import object_fingerprint
 from solera.teachers.adapters.probabilities import log_of_probabilities
@@ -28,12 +28,12 @@ class Function(Adapter):
         self,
         function: Callable[..., Any],
         probabilities: bool,
-        classes: Names | None = None,
+        class_names: Names | None = None,
         version: str | None = None,
     ) -> None:
         super().__init__()
         self.function, self.probabilities, self.version = function, probabilities, version
-        self.classes = None if classes is None else class_names(classes)
+        self.class_names = None if class_names is None else as_names(class_names)
 
     @property
     def fingerprint(self) -> str:

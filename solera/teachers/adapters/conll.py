@@ -23,7 +23,7 @@ class ConllTagger(WordTagger):
     def __init__(self, path: str | Path, sentences: Words, names: Sequence[str] | None = None) -> None:
         found = load_tag_probabilities(path, names)
         found.require_tokens(sentences)
-        self.classes = list(found.names)
+        self.class_names = list(found.names)
         self.log_probs = [without_zeros(torch.from_numpy(rows)).log().float() for rows in found.probabilities]
 
     @property

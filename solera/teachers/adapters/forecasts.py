@@ -39,7 +39,7 @@ class Forecasts:
     """
 
     live = False
-    labels = None
+    class_names = None
 
     def __init__(
         self,

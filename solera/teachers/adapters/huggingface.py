@@ -32,7 +32,7 @@ class Classifier(Adapter, ABC):
         self.accepted = set(inspect.signature(model.forward).parameters) - {"labels"}
         names = [str(config.id2label[number]) for number in range(config.num_labels)]
         invented = names == [f"LABEL_{number}" for number in range(config.num_labels)]
-        self.classes = None if invented else names
+        self.class_names = None if invented else names
 
     @property
     def fingerprint(self) -> str:

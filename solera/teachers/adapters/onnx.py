@@ -14,7 +14,7 @@ from solera.core.errors import DamagedFileError
 from solera.core.onnx_files import external_files
 from solera.core.seal import has_seal, seal_holds
 from solera.data import tensors_in
-from solera.data.names import Names, class_names
+from solera.data.names import Names, as_names
 from solera.teachers.adapters.base import Adapter
 from solera.teachers.adapters.probabilities import log_of_probabilities
 
@@ -68,11 +68,11 @@ class Onnx(Adapter):
     "probabilities" or "logits". A tensor goes to the only input; a dict of tensors goes to inputs by their names.
     """
 
-    def __init__(self, path: str | Path, probabilities: bool | None = None, classes: Names | None = None) -> None:
+    def __init__(self, path: str | Path, probabilities: bool | None = None, class_names: Names | None = None) -> None:
         super().__init__()
         self.path = Path(path)
         self.session, self._fingerprint = _opened(self.path)
-        self.classes = None if classes is None else class_names(classes)
+        self.class_names = None if class_names is None else as_names(class_names)
         self.inputs: dict[str, str] = {node.name: node.type for node in self.session.get_inputs()}
         for node in self.session.get_inputs():
             if node.type not in DTYPES:

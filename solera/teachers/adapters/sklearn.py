@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from solera.data.names import class_names
+from solera.data.names import as_names
 from solera.teachers.adapters.base import Adapter
 from solera.teachers.adapters.object_fingerprint import object_fingerprint
 from solera.teachers.adapters.probabilities import log_of_probabilities
@@ -54,7 +54,7 @@ class Estimator(_Sklearn):
     def __init__(self, model: Any) -> None:
         super().__init__(model)
         found = getattr(model, "classes_", None)
-        self.classes = None if found is None or np.ndim(found) != 1 else class_names(found)
+        self.class_names = None if found is None or np.ndim(found) != 1 else as_names(found)
 
     def answer(self, inputs: Any) -> Any:
         """What the model says of these inputs, as it says it."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from solera.data.names import class_names
+from solera.data.names import as_names
 from solera.teachers.adapters.object_fingerprint import object_fingerprint
 from solera.teachers.adapters.sklearn import Estimator, Regressor
 
@@ -41,17 +41,18 @@ class Panel:
         self,
         models: Sequence[Any],
         decode: Decode,
-        classes: Sequence[list[str]] | None,
+        class_names: Sequence[list[str]] | None,
         columns: Sequence[np.ndarray] | None = None,
         stack: Any = None,
     ) -> None:
-        self.models, self.decode, self.classes, self.columns, self.stack = models, decode, classes, columns, stack
+        self.models, self.decode, self.class_names = models, decode, class_names
+        self.columns, self.stack = columns, stack
         self._last: tuple[Tensor, list[np.ndarray]] | None = None
 
     @property
     def members(self) -> list[Estimator | Regressor]:
         """Every model as a member of a `solera.Ensemble`."""
-        if self.classes is None:
+        if self.class_names is None:
             return [PanelRegressor(self, number) for number in range(len(self.models))]
         return [PanelClassifier(self, number) for number in range(len(self.models))]
 
@@ -63,14 +64,14 @@ class Panel:
         return self._last[1]
 
     def _asked(self, table: Any) -> list[np.ndarray]:
-        ask = "predict" if self.classes is None else "predict_proba"
+        ask = "predict" if self.class_names is None else "predict_proba"
         found = []
         for number, model in enumerate(self.models):
             given = table if self.columns is None else np.asarray(table)[:, self.columns[number]]
             found.append(np.asarray(getattr(model, ask)(given), dtype=np.float64))
         if self.stack is None:
             return found
-        shift = as_stack_regressor if self.classes is None else as_stack_classifier
+        shift = as_stack_regressor if self.class_names is None else as_stack_classifier
         return list(shift(np.stack(found), np.asarray(getattr(self.stack, ask)(table), dtype=np.float64)))
 
 
@@ -85,7 +86,7 @@ class PanelClassifier(Estimator):
     def __init__(self, panel: Panel, number: int) -> None:
         super().__init__(panel.models[number])
         self.panel, self.number = panel, number
-        self.classes = None if panel.classes is None else panel.classes[number]
+        self.class_names = None if panel.class_names is None else panel.class_names[number]
 
     @property
     def fingerprint(self) -> str:
@@ -150,7 +151,7 @@ def _own_answer(ensemble: Any, kind: str) -> Any:
 def _member_classes(ensemble: Any, given: Any, fitted_before: bool) -> list[str]:
     """The names of a member's classes; a member that the ensemble fitted knows them by their numbers."""
     own = np.asarray(given.classes_)
-    return class_names(own if fitted_before else ensemble.classes_[own.astype(int)])
+    return as_names(own if fitted_before else ensemble.classes_[own.astype(int)])
 
 
 def _require_probabilities(models: Sequence[Any]) -> None:
@@ -184,13 +185,13 @@ def panel_of_ensemble(ensemble: Any, decode: Decode, classifies: bool) -> Panel:
     columns = list(ensemble.estimators_features_) if kind == "bagging" else None
     if kind == "forest":
         columns = [np.arange(ensemble.n_features_in_)] * len(models)
-    classes = None
+    class_names = None
     if classifies:
         _require_probabilities(models if stack is None else [*models, stack])
         prefit = kind == "stacking" and ensemble.cv == "prefit"
         pairs = zip(given, models, strict=True)
-        classes = [_member_classes(ensemble, model, prefit or model is not own) for own, model in pairs]
-    return Panel(models, decode, classes, columns, stack)
+        class_names = [_member_classes(ensemble, model, prefit or model is not own) for own, model in pairs]
+    return Panel(models, decode, class_names, columns, stack)
 
 
 def panel_of_models(models: Sequence[Any], decode: Decode, classifies: bool) -> Panel:
@@ -199,4 +200,4 @@ def panel_of_models(models: Sequence[Any], decode: Decode, classifies: bool) -> 
     if not classifies:
         return Panel(models, decode, None)
     _require_probabilities(models)
-    return Panel(models, decode, [class_names(model.classes_) for model in models])
+    return Panel(models, decode, [as_names(model.classes_) for model in models])

@@ -79,7 +79,7 @@ class SpacyTagger(WordTagger):
         self.nlp, self.sentences = nlp, sentences
         self.name, self.kind, self.pipe = _component(nlp)
         labels = [str(label) for label in self.pipe.labels]
-        self.classes = ["O", *(f"{p}-{x}" for x in labels for p in "BI")] if self.kind == "spans" else labels
+        self.class_names = ["O", *(f"{p}-{x}" for x in labels for p in "BI")] if self.kind == "spans" else labels
 
     @property
     def fingerprint(self) -> str:

@@ -20,7 +20,7 @@ PIECES = 4096  # that a transformer reads at once, padding included
 class WordTagger(ABC):
     """One member: tag log-probabilities or logits of every word of some sentences."""
 
-    classes: list[str] | None = None  # the names of the tags, in the order of the columns
+    class_names: list[str] | None = None  # the names of the tags, in the order of the columns
 
     @property
     @abstractmethod
@@ -46,7 +46,7 @@ class TransformerTagger(WordTagger):
 
     def __init__(self, model: nn.Module, tokenizer: Any, sentences: Words) -> None:
         self.network = TokenClassifier(model).eval()
-        self.classes = self.network.classes
+        self.class_names = self.network.class_names
         self.pieces = word_pieces(sentences, tokenizer, min(_longest(model), tokenizer.model_max_length))
         self.padding = {"input_ids": tokenizer.pad_token_id or 0}
 

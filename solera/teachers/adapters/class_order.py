@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from solera.core.progress import tell
-from solera.data.names import Names, class_names
+from solera.data.names import Names, as_names
 
 ABSENT = -1  # the column of a class that a member does not know
 
@@ -22,13 +22,13 @@ def column_order(names: Sequence[str], wanted: Sequence[str], who: str, referenc
     return [list(names).index(name) if name in names else ABSENT for name in wanted]
 
 
-def _agreed(members: Sequence[list[str] | None], labels: Names | None) -> tuple[list[str] | None, str]:
-    """The names everybody goes by, and whose they are: `labels`, or those of the first member that has most of them."""
-    if labels is not None:
-        agreed = class_names(labels)
+def _agreed(members: Sequence[list[str] | None], given: Names | None) -> tuple[list[str] | None, str]:
+    """The names everybody goes by, and whose they are: `given`, or those of the first member that has most of them."""
+    if given is not None:
+        agreed = as_names(given)
         if len(set(agreed)) < len(agreed):
-            raise ValueError(f"labels name a class twice: {agreed}")
-        return agreed, "labels"
+            raise ValueError(f"class_names name a class twice: {agreed}")
+        return agreed, "class_names"
     named = [(number, names) for number, names in enumerate(members) if names is not None]
     if not named:
         return None, ""
@@ -37,13 +37,13 @@ def _agreed(members: Sequence[list[str] | None], labels: Names | None) -> tuple[
     return names, f"member {number}"
 
 
-def align(members: Sequence[list[str] | None], labels: Names | None) -> tuple[list[str] | None, list[list[int] | None]]:
+def align(members: Sequence[list[str] | None], given: Names | None) -> tuple[list[str] | None, list[list[int] | None]]:
     """The names everybody agrees on, and for every member its columns in that order (None: as they are).
 
-    The order is that of `labels`, or of the first member with the most names; members without names have it already.
+    The order is that of `given`, or of the first member with the most names; members without names have it already.
     A class that a member was never shown has no column there (ABSENT): it gives that class no probability.
     """
-    agreed, reference = _agreed(members, labels)
+    agreed, reference = _agreed(members, given)
     if agreed is None:
         return None, [None] * len(members)
     orders: list[list[int] | None] = []
