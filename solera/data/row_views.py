@@ -16,9 +16,9 @@ MOST_JITTER = 0.5  # standard deviations: what moves a row further is no longer 
 
 @dataclass(frozen=True, eq=False)
 class Resample(View):
-    """x′_d = t_d with probability `share`, else x_d; t_d is feature d of another row of the table for every d.
+    """x′_d = t_d with probability `share`, else x_d; t_d is feature d of a row of the table drawn anew for each d.
 
-    Values stay among those that the feature has (categories, counts); what goes with what is broken up.
+    Values stay among those that the feature has (categories, counts); features no longer go together as they did.
     """
 
     table: Float[Tensor, "N D"]

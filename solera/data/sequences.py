@@ -36,8 +36,8 @@ class Sequences:
     """Lists of sequences, dealt out in batches of at most `tokens` tokens, padding included.
 
     `inputs` is a list of arrays `[T]` or `[T, D]`, or a dict or tuple of such lists (a tokenizer's answer, source and
-    prefix); `target` is a list of one target per token, or an array of one per sequence. Sequences of one length stand
-    together, in another company in every epoch, and the batches come in another order. Padding has weight 0.
+    prefix); `target` is a list of one target per token, or an array of one per sequence. Sequences of about one
+    length share a batch; which ones, and the order of the batches, change in every epoch. Padding has weight 0.
     """
 
     def __init__(

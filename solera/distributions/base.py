@@ -6,8 +6,11 @@ Axes, everywhere in this library: `*batch` first (examples, tokens, decoding ste
 from abc import ABC, abstractmethod
 from typing import Any, Literal
 
-from jaxtyping import Float, Shaped
+import torch
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
+
+Ends = tuple[Float[Tensor, "*batch D"], Float[Tensor, "*batch D"]]  # of an interval: low, high
 
 
 class Prediction(ABC):
@@ -26,6 +29,10 @@ class Prediction(ABC):
     @abstractmethod
     def log_prob(self, y: Shaped[Tensor, "..."]) -> Float[Tensor, "*batch"]:
         """ln p(y) of a class `[*batch]`, or the density at continuous targets `[*batch, D]` (`[*batch]` if D = 1)."""
+
+    def interval(self, level: float = 0.9, dtype: torch.dtype | None = None) -> Ends:
+        """Where the central interval of probability `level` begins and ends, of continuous targets."""
+        raise ValueError("classes have no order and so no interval: take the likeliest classes of mean")
 
 
 class SecondOrder(Prediction):
@@ -52,6 +59,11 @@ class SecondOrder(Prediction):
         return self.knowledge + self.rmi
 
 
+def measures_of(prediction: Prediction) -> tuple[str, ...]:
+    """What a prediction says, by name: an exported graph's outputs, a service's columns."""
+    return ("mean", "total", "data", "knowledge") if isinstance(prediction, SecondOrder) else ("mean", "total")
+
+
 class Targets(SecondOrder):
     """What a teacher said about a batch: every member's prediction, or a summary of them."""
 
@@ -59,6 +71,11 @@ class Targets(SecondOrder):
     def family(self) -> Literal["categorical", "gaussian"]:
         """What the members predict: "categorical" (classes) or "gaussian" (continuous targets)."""
         return "categorical"
+
+    @property
+    def wrong(self) -> Bool[Tensor, "*batch M"] | None:
+        """Which members say NaN; None of a summary."""
+        return None
 
     members: Any  # the members' own predictions, member axis −2; a summary raises a ValueError that names the remedy
     weights: Float[Tensor, "*batch M"] | None  # how much each member counts, summing to one; None: all alike

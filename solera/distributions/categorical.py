@@ -126,3 +126,8 @@ class Categorical(Prediction):
     ) -> Float[Tensor, "*batch"]:
         """ln p̄(y)."""
         return self.averaged(weights).log_prob(y)
+
+
+def log_mean(prediction: Prediction) -> Float[Tensor, "*batch K"]:
+    """ln of the probability of each class."""
+    return prediction.log_probs if isinstance(prediction, Categorical) else prediction.mean.log()

@@ -8,10 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from solera.distributions.base import Prediction
+from solera.distributions.base import Ends, Prediction
 from solera.distributions.quantiles import check_level, mixture_quantile
-
-Ends = tuple[Float[Tensor, "*batch D"], Float[Tensor, "*batch D"]]  # of an interval: low, high
 
 
 def rounded_ends(low: Tensor, high: Tensor, like: Tensor, dtype: torch.dtype | None) -> Ends:

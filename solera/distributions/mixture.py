@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from solera.distributions.base import Targets
+from solera.distributions.base import Prediction, Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family
 from solera.distributions.gaussian import Ends, Gaussian
@@ -82,6 +82,11 @@ class Mixture(Targets, Generic[Members]):
         return self.members.mixed_log_prob(y, self.weights)
 
     @property
+    def wrong(self) -> Bool[Tensor, "*batch M"]:
+        nan = self.members.mean.isnan().any(-1)
+        return nan if self.weights is None else nan & (self.weights > 0)  # others are not heard
+
+    @property
     def _measures(self) -> Measures | None:
         """Everything at once; None where a gradient is wanted, of Gaussians, in a traced graph, and without memory."""
         if isinstance(self.members, Gaussian) or torch.compiler.is_compiling() or self.members.logits.is_meta:
@@ -99,12 +104,17 @@ class Mixture(Targets, Generic[Members]):
         Of the mixture itself, whatever its shape: half of what is left lies below, half above. See `Gaussian.interval`.
         """
         if not isinstance(self.members, Gaussian):
-            raise ValueError("classes have no order and so no interval: take the likeliest classes of mean")
+            return super().interval(level, dtype)
         return self.members.mixed_interval(self.weights, level, dtype)
 
     @cached_property
     def _heard(self) -> Members:
         return self.members if self.weights is None else self.members.heard(self.weights)
+
+
+def as_one(prediction: Prediction) -> Prediction:
+    """Several members as the one prediction that they average to; any other prediction as it is."""
+    return prediction.averaged if isinstance(prediction, Mixture) else prediction
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Shares of independent elements (accuracy) have exact intervals. All else has bootstrap intervals over examples, bias-
 corrected where chance inflates the metric (ECE). A share of dependent elements (the tokens of a sentence) has the
-bootstrap's, but never a narrower one than so many examples would give that are all alike.
+bootstrap's, widened to what n examples that are all alike would leave open.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def share_column(task: Task, metric: str) -> tuple[str, str] | None:
-    """The set and the column of 0 and 1 that a metric is the mean of, if it is one."""
+    """Where a metric is a share: the set and the column of 0 and 1 that it is the mean of; by the margins."""
     score, other = score_named(metric, task)
     found = [margin.column for margin in task.margins if score is not None and margin.score == score.name]
     return (other or "test", found[0]) if found and found[0] else None
@@ -45,8 +45,8 @@ def interval_of(result: "Evaluation", model: str, metric: str) -> Interval | Non
     if found is None or drawn is None:
         return found
     if share is not None and independent(result, share[0], model):
-        right = result.columns[model][share[0]][share[1]]
-        return Interval(found.value, *exact(float(right.sum()), len(right)))
+        correct = result.columns[model][share[0]][share[1]]
+        return Interval(found.value, *exact(float(correct.sum()), len(correct)))
     if share is not None:
         found = _widened(found, least_width(result.elements[share[0]].examples))
         return found and Interval(found.value, max(found.low, 0.0), min(found.high, 1.0))
@@ -57,7 +57,7 @@ def interval_of(result: "Evaluation", model: str, metric: str) -> Interval | Non
 
 
 def difference_of(result: "Evaluation", model: str, other: str, metric: str) -> Interval | None:
-    """`model`'s metric less `other`'s, on the same examples; None as above."""
+    """`model`'s metric less `other`'s, on the same examples; None without resamples, or where one is not finite."""
     values = [result.rows[name].get(metric) for name in (model, other)]
     drawn = [result.draws.get(name, {}).get(metric) for name in (model, other)]
     if values[0] is None or values[1] is None or drawn[0] is None or drawn[1] is None:

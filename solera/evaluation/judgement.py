@@ -1,6 +1,6 @@
 """Whether each property is kept, lost or unclear, and the sentence that says so with its numbers.
 
-`solera.evaluation.verdict` states the rules.
+`solera.evaluation.verdict` states the rules, `solera.evaluation.margins` and the task have the margins.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,11 @@ from solera.evaluation.evaluation import Evaluation
 from solera.evaluation.evidence import independent, share_column
 from solera.evaluation.glossary import score_named
 from solera.evaluation.intervals import Interval
+from solera.evaluation.margins import AUROC_MARGIN, LEAST_EXAMPLES, LEAST_RHO, NO_KNOWLEDGE
 from solera.evaluation.recalibrated import calibrated_name
 from solera.tasks import Margin, Score
 
 State = Literal["kept", "lost", "unclear", "none"]
-LEAST = 100  # examples of a set: bootstrap intervals of fewer are not believed
-AUROC = 0.05
-RANKED = 0.5  # the least ρ that is the ensemble's order
-NOTHING = 1e-6  # of the total: less knowledge than that is rounding
 WORDS = {"kept": "kept", "lost": "lost", "unclear": "not surely kept"}
 
 
@@ -52,7 +49,7 @@ def kept(worse: Interval | None, margin: float) -> State:
 
 
 def flipped(found: Interval | None) -> Interval | None:
-    """How much worse, of how much more."""
+    """The same difference with its sign turned: how much worse, from how much higher."""
     return None if found is None else Interval(-found.value, -found.high, -found.low)
 
 
@@ -65,7 +62,7 @@ def worse_by(result: Evaluation, student: str, other: str, score: Score) -> Inte
 def believed(result: Evaluation, score: str, model: str) -> bool:
     """Whether there are examples enough: exact intervals need no least number."""
     share = share_column(result.task, score)
-    return (share is not None and independent(result, "test", model)) or result.sizes["test"] >= LEAST
+    return (share is not None and independent(result, "test", model)) or result.sizes["test"] >= LEAST_EXAMPLES
 
 
 def signed(found: Interval, scale: float = 1.0, digits: int = 1) -> str:
@@ -113,7 +110,7 @@ def _follows(result: Evaluation, student: str, name: str) -> tuple[State, str]:
         return "unclear", f"it is not known how it ranks {where}"
     off = Interval(1 - found.value, 1 - found.high, 1 - found.low)
     numbers = f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})".replace("-", "−")
-    return kept(off, 1 - RANKED), f"it ranks {where} as the ensemble's does to ρ = {numbers}"
+    return kept(off, 1 - LEAST_RHO), f"it ranks {where} as the ensemble's does to ρ = {numbers}"
 
 
 def _tells(result: Evaluation, student: str, ensemble: str, name: str) -> tuple[State, str]:
@@ -121,21 +118,21 @@ def _tells(result: Evaluation, student: str, ensemble: str, name: str) -> tuple[
     found = result.difference(student, ensemble, f"OOD {name} knowledge")
     if found is None:
         return "unclear", f"it is not known how it tells “{name}” apart"
-    return kept(flipped(found), AUROC), f"AUROC on “{name}” {signed(found, 100)} points from the ensemble"
+    return kept(flipped(found), AUROC_MARGIN), f"AUROC on “{name}” {signed(found, 100)} points from the ensemble"
 
 
 def judge_knowledge(result: Evaluation, student: str, ensemble: str) -> Judged:
     """Whether the student's knowledge uncertainty is as good as the ensemble's, on each set by itself."""
     own, theirs = result.columns[student], result.columns[ensemble]
     test = theirs["test"]
-    if "knowledge" not in test or test["knowledge"].mean() <= NOTHING * test["total"].mean():
+    if "knowledge" not in test or test["knowledge"].mean() <= NO_KNOWLEDGE * test["total"].mean():
         sentence = "The ensemble has no knowledge uncertainty to keep: it is one model, or its members agree."
         return Judged("none", sentence)
     if "knowledge" not in own["test"]:
         sentence = "The student has no knowledge uncertainty: its method keeps the prediction and the total only."
         return Judged("lost", sentence, "absent")
     sets = [name for name in own if name in theirs]
-    enough = [name for name in sets if result.sizes[name] >= LEAST]
+    enough = [name for name in sets if result.sizes[name] >= LEAST_EXAMPLES]
     found = [_follows(result, student, name) for name in enough]
     found += [_tells(result, student, ensemble, name) for name in enough if name != "test"]
     tested = "test" in enough and len(enough) > 1
@@ -144,7 +141,7 @@ def judge_knowledge(result: Evaluation, student: str, ensemble: str) -> Judged:
     if tested and all(each == "kept" for each in states):
         state = "kept"
     few = [
-        f"“{name}” has {result.sizes[name]} examples, at least {LEAST} are needed"
+        f"“{name}” has {result.sizes[name]} examples, at least {LEAST_EXAMPLES} are needed"
         for name in sets
         if name not in enough
     ]
@@ -157,7 +154,7 @@ def judge_knowledge(result: Evaluation, student: str, ensemble: str) -> Judged:
 def judge_confidence(result: Evaluation, student: str, ensemble: str) -> tuple[bool, str]:
     """Whether the student is over-confident where its ensemble is not, and what to say of it."""
     own, theirs = (result.task.overconfident(result.columns[name]["test"]) for name in (student, ensemble))
-    if not own or result.sizes["test"] < LEAST:
+    if not own or result.sizes["test"] < LEAST_EXAMPLES:
         return False, ""
     return not theirs, "The student is over-confident" + (
         ", as its ensemble is." if theirs else "; the ensemble is not."

@@ -8,10 +8,13 @@ end of the interval is within the margin, *lost* if even the good end is outside
 (accuracy of independent examples) are believed at any size: 381 examples are the fewest that can show accuracy kept to
 one point. Bootstrap intervals of fewer than 100 examples are not believed: all that rests on them is unclear.
 
+The margins are the task's (`Task.margins`, solera/tasks/…; here those of classes and of continuous targets) and, for
+knowledge, those of `solera.evaluation.margins`.
+
 1. **Accuracy** (classes: accuracy, margin 1 point; continuous targets: RMSE, margin 5 % of the ensemble's).
 2. **Calibration** (classes: ECE, margin 2 points; continuous targets: coverage error, margin 5 points). A student whose
    mean confidence exceeds its accuracy by 5 points, or whose 90 % interval holds less than 80 % of the targets, is
-   *over-confident*, whatever its ensemble did.
+   *over-confident*.
 3. **Rejection** (PRR by total uncertainty, margin 5 points).
 4. **Knowledge** (epistemic uncertainty) is *kept* if, on the test set and on every unfamiliar set by itself, it ranks
    inputs as the ensemble's does (ρ of 0.5 or more, by the bad end of its interval), and tells every unfamiliar set from
@@ -24,12 +27,13 @@ one point. Bootstrap intervals of fewer than 100 examples are not believed: all 
 To deploy, the first that applies:
 
 - the *ensemble* if the student's NLL is not finite: it called impossible what happened;
-- if the student is surely worse than a rival in anything: of the rivals that are surely worse than the student in
-  nothing, the one of lowest NLL, with its measured cost beside the student's; if there is none, the *ensemble*;
+- if the student is surely worse than a rival in anything: among the rivals that are surely better than the student
+  in something and surely worse in nothing, the one of lowest NLL, with its measured cost beside the student's; if there
+  is none, the *ensemble*;
 - the *ensemble* if accuracy or calibration was lost, or the student is over-confident and the ensemble is not;
-- the *ensemble* if accuracy or calibration is unclear: that is no evidence, and nothing is deployed without;
+- the *ensemble* if accuracy or calibration is unclear: without evidence the student is not deployed;
 - the *single* member, calibrated if that is better, if nothing is gained over it: the student is surely better in
-  nothing, kept no knowledge and does not answer in two thirds of the time;
+  nothing, kept no knowledge and takes more than two thirds of its time;
 - otherwise the *student*: with its knowledge only if that was kept, for rejection only if that was kept.
 """
 
@@ -40,7 +44,6 @@ import numpy as np
 from solera.evaluation.evaluation import Evaluation
 from solera.evaluation.glossary import score_named
 from solera.evaluation.judgement import (
-    LEAST,
     Judged,
     Rival,
     State,
@@ -50,6 +53,7 @@ from solera.evaluation.judgement import (
     judge_knowledge,
 )
 from solera.evaluation.latency import Cost, cost_beside
+from solera.evaluation.margins import FASTER, LEAST_EXAMPLES
 from solera.evaluation.recalibrated import calibrated_name
 from solera.evaluation.shares import least_examples
 
@@ -57,7 +61,6 @@ REFUSED = {
     "lost": " Do not reject by its total uncertainty: that was lost.",
     "unclear": " Do not reject by its total uncertainty: it is not sure that this was kept.",
 }
-FASTER = 1.5  # times: a student so much faster than a single member is a gain
 
 
 @dataclass(frozen=True)
@@ -95,14 +98,14 @@ class _Case:
     baseline: str | None
     judged: dict[str, Judged]
     rivals: list[Rival]
-    overconfident: bool
+    newly_overconfident: bool  # and its ensemble is not
 
     def state(self, what: str) -> State:
         """What became of it; a task may not measure it."""
         return self.judged[what].state if what in self.judged else "none"
 
-    def value(self, model: str) -> float:
-        """A model's NLL."""
+    def nll(self, model: str) -> float:
+        """NaN where it was not measured."""
         found = self.result.rows[model].get("NLL")
         return np.nan if found is None else found
 
@@ -119,17 +122,17 @@ class _Decision:
     undecided: bool = False
 
 
-def _keep(case: _Case, sentence: str, undecided: bool = False) -> _Decision:
+def _keep_ensemble(case: _Case, sentence: str, undecided: bool = False) -> _Decision:
     """The ensemble stays."""
     return _Decision(case.ensemble, case.state("knowledge") != "none", sentence, undecided)
 
 
 def _impossible(case: _Case) -> _Decision | None:
-    value = case.value(case.student)
+    value = case.nll(case.student)
     if np.isfinite(value) or score_named("NLL", case.result.task)[0] is None:
         return None
     told = "∞: it gave what happened a probability of 0" if value == np.inf else f"{value}, which is no number"
-    return _keep(case, f"Do not deploy this student: its NLL is {told}. Keep the ensemble.")
+    return _keep_ensemble(case, f"Do not deploy this student: its NLL is {told}. Keep the ensemble.")
 
 
 def _beaten(case: _Case) -> _Decision | None:
@@ -137,10 +140,10 @@ def _beaten(case: _Case) -> _Decision | None:
     above = [rival for rival in case.rivals if rival.worse]
     if not above:
         return None
-    winners = sorted((rival for rival in above if not rival.better), key=lambda rival: case.value(rival.name))
+    winners = sorted((rival for rival in above if not rival.better), key=lambda rival: case.nll(rival.name))
     if not winners:
         told = "; ".join(f"than {r.name} in {' and '.join(r.worse)}, though better in {r.better[0]}" for r in above)
-        return _keep(case, f"Do not deploy this student: it is surely worse {told}. Keep the ensemble.")
+        return _keep_ensemble(case, f"Do not deploy this student: it is surely worse {told}. Keep the ensemble.")
     best, calibrated = winners[0], case.single and calibrated_name(case.single)
     cost = cost_beside(case.cost(best.name), case.cost(case.student))
     what = f"Do not deploy this student: {best.name} alone is better in {' and '.join(best.worse)}{cost}."
@@ -153,10 +156,12 @@ def _beaten(case: _Case) -> _Decision | None:
 
 def _lost(case: _Case) -> _Decision | None:
     lost = [name for name in ("accuracy", "calibration") if case.state(name) == "lost"]
-    if not lost and not case.overconfident:
+    if not lost and not case.newly_overconfident:
         return None
     why = f"{' and '.join(lost)} was lost" if lost else "it is over-confident"
-    return _keep(case, f"Do not deploy this student: {why}. Keep the ensemble, or distil longer or with more data.")
+    return _keep_ensemble(
+        case, f"Do not deploy this student: {why}. Keep the ensemble, or distil longer or with more data."
+    )
 
 
 def _unclear(case: _Case) -> _Decision | None:
@@ -167,15 +172,17 @@ def _unclear(case: _Case) -> _Decision | None:
     examples = case.result.sizes["test"]
     least = [least_examples(m.most) for m in case.result.task.margins if m.what == "accuracy" and m.column]
     told = f"{examples:,} test examples do not show that it kept {' and '.join(unclear)}"
-    if examples < max([LEAST, *least]):
-        told += f" ({max([LEAST, *least])} are the fewest that can)"
-    return _keep(case, f"Do not deploy this student yet: {told}. Keep the ensemble, or test on more examples.", True)
+    if examples < max([LEAST_EXAMPLES, *least]):
+        told += f" ({max([LEAST_EXAMPLES, *least])} are the fewest that can)"
+    return _keep_ensemble(
+        case, f"Do not deploy this student yet: {told}. Keep the ensemble, or test on more examples.", True
+    )
 
 
 def _no_gain(case: _Case) -> _Decision | None:
     """A single member that is as good, for all we know, is simpler."""
     names = [case.single, case.single and calibrated_name(case.single)]
-    alone = sorted((r for r in case.rivals if r.name in names), key=lambda rival: case.value(rival.name))
+    alone = sorted((r for r in case.rivals if r.name in names), key=lambda rival: case.nll(rival.name))
     if not alone or alone[0].better or case.state("knowledge") == "kept":
         return None
     times = [case.cost(name).microseconds for name in (alone[0].name, case.student)]

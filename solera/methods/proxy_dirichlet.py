@@ -134,7 +134,8 @@ class ProxyDirichlet(Method):
     """Keeps the whole decomposition, from two classes to tens of thousands.
 
     The loss is least where e^z = β̂, so Dir(e^z) stands in for the ensemble: its mean softmax(z) is the ensemble's p̄,
-    its precision α₀ is Σ e^z. The one of e^z + 1 belongs to the training; `as_published` predicts with it as well.
+    its precision α₀ is Σ e^z. The 1 in e^z + 1 belongs to the training; `as_published` predicts with it as well, and
+    `as_released` divides the KL by β̂₀ + K, as the papers' released code does.
 
     The loss' own gradient is proportional to e^z: where members contradict each other, e^z is small and the mean is
     learned last. `mean_weight` adds so much of KL(p̄ ‖ softmax(z)), which is least at the same e^z = β̂.

@@ -18,12 +18,13 @@ from torch import Tensor
 from solera.core.disk import write_bytes
 from solera.core.seal import sealed
 from solera.data import tensors_in
-from solera.distributions.base import Prediction
+from solera.distributions.base import Prediction, measures_of
 from solera.serving.graph import Graph, require_onnx
-from solera.serving.onnx_graph import to_onnx
-from solera.serving.trace import Answers, axes_of, prepared, quietly, trace
+from solera.serving.graph_outputs import Answers
+from solera.serving.to_onnx import to_onnx
+from solera.serving.trace import axes_of, prepared, quietly, trace
 from solera.training.card import Input, Preprocessing, input_names
-from solera.training.student import Student, outputs_of
+from solera.training.student import Student
 
 LEAST = 16  # rows of the largest batch that is compared: fewer examples are repeated
 TOLERANCE = 1e-5  # relative to max(1, |value|), and to what a variance can be known to
@@ -67,7 +68,7 @@ def metadata(student: Student, inputs: Sequence[Input], outputs: Sequence[str]) 
 
 
 def _away(got: Any, want: Tensor, mean: Tensor) -> float:
-    """The largest |graph − PyTorch|/max(1, |value|, |mean|·√|value|); a NaN is an infinite one, on both sides, too.
+    """The largest |graph − PyTorch|/max(1, |value|, |mean|·√|value|); a NaN counts as infinite, even if both have it.
 
     The last is what a variance can be known to: members at 1,000 ± 1 that are right to 1e-6 spread by 1 ± 0.002. Of
     classes, whose means are at most 1, it never counts.
@@ -117,7 +118,7 @@ def export(student: Student, path: str | Path, example_inputs: Any) -> Exported:
         student = copy.deepcopy(student).cpu()
     example = prepared(student.encode(example_inputs))
     tensors, prediction = tensors_in(example), _asked(student, example)
-    outputs, known = outputs_of(prediction), [i.name for i in student.preprocessing.inputs]
+    outputs, known = measures_of(prediction), [i.name for i in student.preprocessing.inputs]
     names = known if len(known) == len(tensors) and not isinstance(example, dict) else input_names(example)
     answers = Answers(student, example, outputs).eval()
     count = prediction.mean.shape[1] if prediction.mean.ndim > 2 else 0

@@ -24,7 +24,7 @@ ACCEPTED = "the folder of a student (Student.save or solera distill makes it), o
 
 @dataclass(frozen=True)
 class Served:
-    """A student that answers arrays, and what whoever asks it must know."""
+    """An exported student, and what a client needs to know about it."""
 
     graph: Graph
     inputs: Sequence[Input]  # shapes are of one example
@@ -36,8 +36,8 @@ class Served:
     fingerprint: str
     thresholds: dict[str, float]
     axes: Sequence[int | str] = ()  # between rows and classes: a tagger answers for every token
-    reader: Reader | None = None  # of text, where the student is a tagger of words
-    categories: Mapping[str, Sequence[str]] = field(default_factory=dict)  # the words of features that hold words
+    reader: Reader | None = None  # of text: of a tagger of words that is served from its folder
+    categories: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of the features that hold words
     missing: bool = False  # whether a number may be null
 
     @property
@@ -47,12 +47,12 @@ class Served:
 
     @cached_property
     def codes(self) -> dict[str, dict[str, int]]:
-        """The place of every word, by the names of the features that hold words."""
+        """The number of every word, by the names of the features that hold words."""
         return {name: {word: code for code, word in enumerate(words)} for name, words in self.categories.items()}
 
     @property
     def task(self) -> str:
-        """What is asked."""
+        """The kind of its answers."""
         if self.reader is not None:
             return "tagging"
         return "regression" if self.family == "gaussian" else "classification"
@@ -82,7 +82,7 @@ class Served:
 
 
 def versions() -> dict[str, str]:
-    """Of what answers."""
+    """Of the packages that answer a request."""
     return {name: version(name) for name in ("solera", "onnxruntime", "fastapi", "uvicorn")}
 
 
@@ -91,8 +91,11 @@ def _names(given: Any, count: int, path: str | Path) -> tuple[str, ...]:
     if not given:
         return tuple(str(number) for number in range(count))
     if not isinstance(given, list) or len(given) != count:
-        there = len(given) if isinstance(given, list) else f"no list of {type(given).__name__}"
-        raise ValueError(f"{path} has {there} class names for {count} outputs: name each once, then solera export")
+        there = f"{len(given)}" if isinstance(given, list) else f"a {type(given).__name__}"
+        raise ValueError(
+            f"{path}: its metadata 'labels' must be {count} class names, got {there}: set student.class_names, then "
+            "solera export"
+        )
     return tuple(str(label) for label in given)
 
 
@@ -125,7 +128,7 @@ def read_graph(path: str | Path, threads: int | None = None) -> Served:
 
 
 def read_student(source: Student | str | Path, threads: int | None = None) -> Served:
-    """A student, its folder, or the .onnx file that `solera export` made of it."""
+    """A student, its folder or its .onnx file, ready to answer; the first two are exported to ONNX first."""
     if not isinstance(source, Student):
         path = Path(source)
         if not path.exists():

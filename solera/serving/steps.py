@@ -24,7 +24,7 @@ from solera.distributions.base import SecondOrder
 from solera.distributions.categorical import Categorical
 from solera.nn.transformer import EncoderDecoder
 from solera.serving.graph import Graph, require_onnx
-from solera.serving.onnx_graph import to_onnx
+from solera.serving.to_onnx import to_onnx
 from solera.serving.trace import quietly
 from solera.training.student import Student
 

@@ -8,28 +8,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from solera.data import map_tensors
 from solera.data.sequences import padded
 from solera.nn import Standardize, Table, Tagger
+from solera.serving.graph_outputs import Answers
 from solera.training.student import Student
 
 MOST = 1024  # examples that a comparison looks at
-
-
-class Answers(nn.Module):
-    """Tensors in, tensors out: what torch.export can trace."""
-
-    def __init__(self, student: Student, example: Any, names: Sequence[str]) -> None:
-        super().__init__()
-        self.student, self.names = student, names
-        self.nest = map_tensors(lambda t: t[:0], example)
-
-    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        given = iter(tensors)
-        prediction = self.student(map_tensors(lambda _: next(given), self.nest))
-        return tuple(getattr(prediction, name) for name in self.names)
 
 
 def prepared(inputs: Any) -> Any:
@@ -110,7 +97,9 @@ def quietly() -> Iterator[None]:
 
 
 def trace(answers: Answers, tensors: list[Tensor], tokens: bool) -> torch.export.ExportedProgram:
-    """For any number of examples and, if the network allows it, of tokens; by two examples: torch takes 1 for fixed.
+    """For any number of examples and, if the network allows it, of tokens.
+
+    Traced with two examples, for torch would take a batch of one for a fixed size.
 
     What torch cannot prove for every number (that a view is contiguous, say) it may check at run time instead.
     """

@@ -37,7 +37,7 @@ class Margin:
     score: str
     most: float
     relative: bool = False  # `most` is a share of the ensemble's score
-    column: str = ""  # of the score that is the share of elements where this column is true
+    column: str = ""  # where the score is a share: the true/false column that it is the mean of
 
 
 @dataclass(frozen=True)

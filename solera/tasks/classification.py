@@ -14,9 +14,9 @@ from solera import metrics
 from solera.core.checks import require_labels
 from solera.data import UNLABELLED, Batch
 from solera.distributions.base import Prediction
-from solera.distributions.categorical import Categorical
+from solera.distributions.categorical import Categorical, log_mean
 from solera.distributions.families import Family
-from solera.distributions.mixture import Mixture
+from solera.distributions.mixture import as_one
 from solera.metrics.curves import reliability
 from solera.tasks.base import (
     Columns,
@@ -95,13 +95,11 @@ class Classification(Task):
 
     def smooth(self, prediction: Prediction) -> Float[Tensor, "*batch"]:
         """−(1/K) Σ_k ln p_k."""
-        known = prediction.log_probs if isinstance(prediction, Categorical) else prediction.mean.log()
-        return -known.mean(-1)
+        return -log_mean(prediction).mean(-1)
 
     def recalibrated(self, prediction: Prediction, spread: Float[Tensor, " examples"]) -> Prediction | None:
         """softmax(ln p̄ / T): the spread is the temperature T."""
-        whole = prediction.averaged if isinstance(prediction, Mixture) else prediction
-        known = whole.log_probs if isinstance(whole, Categorical) else whole.mean.log()
+        known = log_mean(as_one(prediction))
         return Categorical(known / beside_examples(spread, known))
 
     def columns(self, prediction: Prediction, batch: Batch) -> dict[str, Tensor | np.ndarray]:

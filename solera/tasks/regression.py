@@ -17,8 +17,8 @@ from solera.data import Batch
 from solera.distributions.base import Prediction
 from solera.distributions.families import Family
 from solera.distributions.gaussian import Gaussian, beside
-from solera.distributions.mixture import Mixture
-from solera.distributions.normal_wishart import NormalWishart
+from solera.distributions.marginals import marginals
+from solera.distributions.mixture import as_one
 from solera.metrics.curves import coverage_curve, pit_histogram
 from solera.metrics.regression import crps_column, mixture_cdf
 from solera.metrics.student_t import crps_student_t_column, student_t_cdf
@@ -110,10 +110,11 @@ class Regression(Task):
 
     def recalibrated(self, prediction: Prediction, spread: Float[Tensor, " examples"]) -> Prediction | None:
         """The Gaussian of the same mean and the spread's square times the variance; none of a Normal-Wishart."""
-        whole = prediction.averaged if isinstance(prediction, Mixture) else prediction
-        if not isinstance(whole, Gaussian):
+        law = marginals(as_one(prediction))
+        if law.freedom is not None:
             return None
-        return Gaussian(whole.mean, whole.log_variance + 2 * beside_examples(spread, whole.mean).log())
+        mean, log_variance = (t.squeeze(-2).to(prediction.mean) for t in (law.mean, law.log_variance))
+        return Gaussian(mean, log_variance + 2 * beside_examples(spread, mean).log())
 
     def columns(self, prediction: Prediction, batch: Batch) -> dict[str, Tensor | np.ndarray]:
         """`predicted`, `total`, where they exist `data` and `knowledge`, and the `width` of the 90 % interval; with
@@ -124,7 +125,7 @@ class Regression(Task):
         """
         mean = prediction.mean
         found = {"predicted": mean.squeeze(-1) if mean.shape[-1] == 1 else mean, **uncertainties(prediction)}
-        each, shape = list(_marginals(prediction)), mean.shape[:-1]
+        each, shape = list(_each_dimension(prediction)), mean.shape[:-1]
         low, high = self.ends(prediction)
         widths = (high - low).mean(-1)
         if batch.target is None:
@@ -140,7 +141,6 @@ class Regression(Task):
 
     def ends(self, prediction: Prediction) -> Ends:
         """Where the 90 % interval of every dimension begins and ends, `[*batch, D]`, in float64."""
-        assert isinstance(prediction, (Gaussian, Mixture, NormalWishart))
         low, high = prediction.interval(0.9, torch.float64)
         require_finite("the ends of the 90 % intervals", torch.stack([low, high]))
         return low.cpu().numpy(), high.cpu().numpy()
@@ -254,36 +254,17 @@ def _numbers(values: Tensor) -> list[np.ndarray]:
     return list(np.moveaxis(values.double().cpu().numpy().reshape(-1, values.shape[-1]), -1, 0))
 
 
-def _marginals(prediction: Prediction) -> Iterator[Marginal]:
+def _each_dimension(prediction: Prediction) -> Iterator[Marginal]:
     """For each dimension: its distribution function, and the CRPS of every target."""
-    if isinstance(prediction, NormalWishart):
-        (belief,), (freedom,) = (_numbers(t.unsqueeze(-1)) for t in (prediction.belief, prediction.freedom))
-        size = prediction.mean.shape[-1]
-        wider = (1 + 1 / belief) * (freedom - size - 1) / (freedom - size + 1)  # of the Student-t than E[σ²]
-        for mean, log_variance in zip(_numbers(prediction.mean), _numbers(prediction.log_variance), strict=True):
-            told = mean, np.sqrt(np.exp(log_variance) * wider), freedom - size + 1
-            yield (
-                lambda y, told=told: student_t_cdf(y, *told),
-                lambda y, told=told: crps_student_t_column(y, *told),
-            )
-        return
-    if isinstance(prediction, Mixture):
-        members, weights = prediction.members, prediction.weights
-    elif isinstance(prediction, Gaussian):
-        members, weights = Gaussian(prediction.mean.unsqueeze(-2), prediction.log_variance.unsqueeze(-2)), None
-    else:
-        raise TypeError(f"a {type(prediction).__name__} is no prediction of a continuous target")
-    if not isinstance(members, Gaussian):
-        raise ValueError(
-            "the labels are floating-point numbers, so continuous targets, and a model gives classes: "
-            "pass whole numbers as classes, -100 where there is none"
-        )
-    shares = None if weights is None else weights.double().cpu().numpy().reshape(-1, weights.shape[-1])
-    count = members.mean.shape[-2]
-    for d in range(members.mean.shape[-1]):
-        mean, variance = (t[..., d].double().cpu().numpy().reshape(-1, count) for t in (members.mean, members.variance))
-        told = mean, variance, shares
-        yield (
-            lambda y, told=told: mixture_cdf(y, *told),
-            lambda y, told=told: crps_column(y, *told),
-        )
+    law = marginals(prediction)
+    mean, variance = (t.cpu().numpy() for t in (law.mean, law.log_variance.exp()))
+    weights, freedom = (None if t is None else t.double().cpu().numpy() for t in (law.weights, law.freedom))
+    count = mean.shape[-2]
+    for d in range(mean.shape[-1]):
+        told: tuple[Any, ...] = mean[..., d].reshape(-1, count), variance[..., d].reshape(-1, count)
+        if freedom is None:
+            told = (*told, None if weights is None else weights.reshape(-1, count))
+            yield (lambda y, told=told: mixture_cdf(y, *told), lambda y, told=told: crps_column(y, *told))
+        else:
+            told = told[0][:, 0], np.sqrt(told[1][:, 0]), freedom.reshape(-1)
+            yield (lambda y, told=told: student_t_cdf(y, *told), lambda y, told=told: crps_student_t_column(y, *told))

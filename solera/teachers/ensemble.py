@@ -19,10 +19,10 @@ from solera.distributions.mixture import Mixture
 from solera.nn.call import call, laid_out
 from solera.nn.side_by_side import SideBySide
 from solera.teachers.adapters import Adapter, Function, Predictions, Regressor, adapt, is_model
-from solera.teachers.adapters.class_order import ABSENT, align, in_order
 from solera.teachers.adapters.noise import as_noise, with_noise, with_variance
 from solera.teachers.adapters.probabilities import require_logits
 from solera.teachers.base import Teacher, as_saw, member_weights, stack_members, with_mask
+from solera.teachers.class_order import ABSENT, align, in_order
 
 
 def joined(parts: Sequence[Categorical | Gaussian]) -> Any:

@@ -14,11 +14,11 @@ from solera.data.names import Names, as_names
 from solera.data.sequences import padded
 from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Mixture
-from solera.teachers.adapters.class_order import align, in_order
 from solera.teachers.adapters.conll import ConllTagger
 from solera.teachers.adapters.spacy import SpacyTagger
 from solera.teachers.adapters.words import TransformerTagger, Words, WordTagger
 from solera.teachers.base import as_saw, member_weights, stack_members, with_mask
+from solera.teachers.class_order import align, in_order
 
 ACCEPTED = (
     "a pair of a Hugging Face token classifier and its tokenizer, a spaCy pipeline, or the path of a CoNLL file with "

@@ -98,7 +98,7 @@ def distill(
         epochs = FIRST if training.epochs == "patient" else training.epochs
         fixed = replace(training, epochs=epochs, label_weight=training.label_share)
         lesson.train(fixed, place)
-        facts = {"epochs": fixed.fixed_epochs, "share of labels": fixed.label_share}
+        facts = {"epochs": fixed.fixed_epochs, "label weight": fixed.label_share}
     served = method.finalize(student).eval()
     sized, size = fitted_method(served, method, teacher, held, task)
     found = {

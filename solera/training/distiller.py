@@ -1,4 +1,4 @@
-"""The scikit-learn face: `Distiller(model, method).fit(ensemble, x).predict(x)`."""
+"""Distillation in one call, on arrays: `Distiller(model, method).fit(ensemble, x).predict(x)`."""
 
 import copy
 from dataclasses import replace
@@ -82,24 +82,27 @@ class Distiller:
         members, otherwise pass `validation`, or `solera.committee(...)`. `unlabelled` are more inputs of the same kind,
         `auxiliary` ones come from elsewhere. `validation`, inputs or (inputs, labels), are held out in the place of a
         part of the examples: best such as no member was trained on, for members differ less on what they have learned,
-        and the size of the student's uncertainty is fitted there. All three need a live ensemble that speaks for them.
+        and the size of the student's uncertainty is fitted there. `unlabelled`, `auxiliary` and
+        `validation` need models that can be asked, not an array of predictions.
         """
         x, extra = floats(inputs), None if auxiliary is None else floats(auxiliary)
         new, new_labels = validation if isinstance(validation, tuple) else (validation, None)
         new = None if new is None else floats(new)
         target = None if labels is None else as_array(labels)
-        bare = target is not None and without_variance(ensemble)
-        if bare:
+        no_variance = target is not None and without_variance(ensemble)
+        if no_variance:
             teacher = committee(ensemble, *((x, target) if new_labels is None else (new, as_array(new_labels))))
         else:
             teacher = as_teacher(ensemble, len(tensors_in(x)[0]))
         for name, given in {"auxiliary": auxiliary, "unlabelled": unlabelled, "validation": new}.items():
             if given is not None and not teacher.live:
-                raise ValueError(f"remembered predictions know nothing of {name} inputs: pass the live Ensemble")
+                raise ValueError(
+                    f"an array of predictions cannot answer for {name} inputs: pass the models, or leave {name} out"
+                )
         with torch.no_grad():
             said = teacher(Batches(x).take(slice(0, 256)))
-        real = said.family == "gaussian"
-        y, names = numbered(target, None if bare else getattr(teacher, "class_names", None), real)
+        continuous = said.family == "gaussian"
+        y, names = numbered(target, None if no_variance else getattr(teacher, "class_names", None), continuous)
         batches, held = Batches(x, y, batch_size=self.batch_size), None
         if unlabelled is not None:
             batches = batches.with_unlabelled(floats(unlabelled))
@@ -107,21 +110,24 @@ class Distiller:
         if extra is not None:
             batches = batches.with_unlabelled(extra, elsewhere=True)
         if new is not None:
-            y, index = numbered(new_labels, names, real)[0], batches.examples + torch.arange(len(tensors_in(new)[0]))
+            y, index = (
+                numbered(new_labels, names, continuous)[0],
+                batches.examples + torch.arange(len(tensors_in(new)[0])),
+            )
             held = Batches(new, y, batch_size=self.batch_size, index=index)
         elif self.validation_fraction:
             batches, held = batches.split(self.validation_fraction, self.training.seed)
         for part in (batches, held):
             if part is not None:
-                require_finite_inputs(part.all)  # by the number of the example, not of a view of it
+                require_finite_inputs(part.all)  # here, so that the error names the example and not a view of it
         method = self.method or default_method(said)
         model = copy.deepcopy(self.model)
         if model is None:
             outputs = method.outputs(said.mean.shape[-1])
             torch.manual_seed(stream(self.training.seed, "student"))
-            model = network_for(batches.all.inputs, outputs, said.mean if real else None)
+            model = network_for(batches.all.inputs, outputs, said.mean if continuous else None)
         self.student_: Student = self._taught(teacher, model, method, batches, held, own)
-        if names is not None and self.student_.class_names is None:  # of labels that are words, beside bare predictions
+        if names is not None and self.student_.class_names is None:  # the predictions had none
             self.student_.class_names = names
         if features := [str(name) for name in getattr(inputs, "columns", ())]:  # of a data frame
             self.student_.preprocessing = replace(self.student_.preprocessing, features=features)
@@ -132,7 +138,7 @@ class Distiller:
     ) -> Student:
         """The student; members that answer slowly are asked before it starts.
 
-        Auxiliary inputs, from number `own` on, are seen in views too, but nothing is taken from them for others.
+        Auxiliary inputs, from number `own` on, are seen in views too; the reference table of views is of the others.
         """
         known = batches.all.index < own
         augment = views_for(teacher, self.views, map_tensors(lambda tensor: tensor[known], batches.all.inputs), method)
@@ -157,20 +163,20 @@ class Distiller:
 def default_method(said: Targets) -> Method:
     """What keeps the whole decomposition, by what a teacher says of some inputs.
 
-    A member that rules out a class (it was never shown it) has no finite RMI and contradicts the others: then knowledge
-    itself is matched, and the mean is also learned by its own divergence.
+    A member that rules out a class (it was never shown it) has no finite reverse mutual information (RMI), by
+    which the precision is matched otherwise: then mutual information matches it, and a KL of the means is added.
     """
     if said.family == "gaussian":
         return NormalWishart()
     return ProxyDirichlet() if bool(said.rmi.isfinite().all()) else ProxyDirichlet(match="mi", mean_weight=1.0)
 
 
-def numbered(labels: Any, names: list[str] | None, real: bool) -> tuple[Tensor | None, list[str] | None]:
+def numbered(labels: Any, names: list[str] | None, continuous: bool) -> tuple[Tensor | None, list[str] | None]:
     """Labels as class numbers, or as continuous targets, and the classes' names."""
     if labels is None:
         return None, names
     y, names = class_numbers(as_array(labels), names)
-    return (y if real else whole_classes(y)), names
+    return (y if continuous else whole_classes(y)), names
 
 
 def floats(inputs: Any) -> Any:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from solera.core.errors import DivergedError
 from solera.data import Batch, ManyBatches
-from solera.distributions.mixture import Mixture
 from solera.methods.base import Method
 from solera.nn.call import call
 from solera.nn.last_layer import Unfinished, call_unfinished
@@ -33,13 +32,8 @@ LOOKED_AT = 32  # batches of the transfer set by which likeness is told
 @torch.no_grad()
 def require_numbers(teacher: Teacher, batch: Batch) -> None:
     """Asked when a loss is wrong: names the member that says NaN, and the example."""
-    said = teacher(batch)
-    if not isinstance(said, Mixture):
-        return
-    wrong = said.members.mean.isnan().any(-1)
-    if said.weights is not None:
-        wrong = wrong & (said.weights > 0)  # others are not heard
-    if bool(wrong.any()):
+    wrong = teacher(batch).wrong
+    if wrong is not None and bool(wrong.any()):
         example, *_, member = wrong.nonzero()[0].tolist()
         raise ValueError(
             f"member {member} says NaN about example {int(batch.index[example])}: look at that input, or leave out "

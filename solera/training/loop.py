@@ -235,7 +235,7 @@ def _setting(value: Any) -> Any:
 def _name(
     network: nn.Module, batches: ManyBatches, validation: ManyBatches | None, training: Training, identity: str
 ) -> str:
-    left_out = ("checkpoint_seconds", "compile", "device")
+    left_out = ("checkpoint_seconds", "compile", "device", "most_rounds")  # none of them changes what a round does
     settings = {k: _setting(getattr(training, k)) for k in asdict(training) if k not in left_out}
     start = fingerprint(dict(network.state_dict()), type(network).__name__)
     data = [fingerprint_of(part) for part in (batches, validation) if part is not None]

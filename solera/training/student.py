@@ -21,7 +21,7 @@ from solera.core.tensor_files import parse_tensors, tensor_parts
 from solera.data import Tokenizer, as_inputs, map_tensors, tensors_in
 from solera.data.table import Columns, in_order, is_frame
 from solera.data.tokenizers import tokenizer_of
-from solera.distributions.base import Prediction, SecondOrder
+from solera.distributions.base import Prediction, measures_of
 from solera.methods.base import Method
 from solera.nn.build import network_of
 from solera.nn.call import call, laid_out
@@ -44,11 +44,6 @@ from solera.training.rebuild import described
 
 if TYPE_CHECKING:
     from solera.training.translated import Translated
-
-
-def outputs_of(prediction: Prediction) -> tuple[str, ...]:
-    """What a prediction says, by name."""
-    return ("mean", "total", "data", "knowledge") if isinstance(prediction, SecondOrder) else ("mean", "total")
 
 
 def _require_numbers_of_torch(method: Method) -> None:
@@ -219,7 +214,7 @@ class Student(nn.Module):
     @property
     def _outputs(self) -> tuple[str, ...]:
         """What its predictions say: a fact of the method alone, asked of it with an output of one example."""
-        return outputs_of(self.method.predict(torch.zeros(1, 1, self.method.outputs(2))))
+        return measures_of(self.method.predict(torch.zeros(1, 1, self.method.outputs(2))))
 
     @classmethod
     def load(cls, path: str | Path, model: nn.Module | None = None) -> "Student":

@@ -14,7 +14,7 @@ import torch
 from solera import Student, report
 from solera.distributions import Categorical, Dirichlet, Gaussian, Mixture
 from solera.evaluation import Evaluation, evaluate, verdict
-from solera.evaluation.judgement import LEAST
+from solera.evaluation.margins import LEAST_EXAMPLES
 from solera.evaluation.report import card_numbers
 from solera.evaluation.report_data import content, verdicts
 from solera.methods import EnD
@@ -451,25 +451,25 @@ def test_over_confidence_is_a_fault_from_five_points_on():
 
 
 def test_bootstrap_intervals_of_few_examples_are_not_believed():
-    world = World(LEAST - 1)
+    world = World(LEAST_EXAMPLES - 1)
     right = changed(world.right, 0, 60)
     result = world.evaluated(world.said(right=right))
     found = verdict(result, "student")
     assert result.difference("student", "ensemble", "ECE").low > 0.02
     assert found.states["calibration"] == "unclear"
     assert found.states["accuracy"] == "lost"  # exact, at any size
-    more = World(LEAST)
+    more = World(LEAST_EXAMPLES)
     assert more.judged(more.said(right=changed(more.right, 0, 60))).states["calibration"] == "lost"
 
 
 def test_a_small_unfamiliar_set_does_not_prove_knowledge():
     world = World()
-    some = {name: {**said, "far": Dirichlet(said["far"].concentration[: LEAST - 1])} for name, said in
+    some = {name: {**said, "far": Dirichlet(said["far"].concentration[: LEAST_EXAMPLES - 1])} for name, said in
             {"ensemble": world.said(), "student": world.said()}.items()}  # fmt: skip
-    far = {"far": torch.zeros(LEAST - 1, 1)}
+    far = {"far": torch.zeros(LEAST_EXAMPLES - 1, 1)}
     (found,) = verdicts(evaluate(some, torch.zeros(world.size, 1), world.labels, unfamiliar=far, resamples=20))
     assert found.states["knowledge"] == "unclear"
-    assert f"“far” has {LEAST - 1} examples, at least {LEAST} are needed" in told(found)
+    assert f"“far” has {LEAST_EXAMPLES - 1} examples, at least {LEAST_EXAMPLES} are needed" in told(found)
 
 
 # continuous targets

@@ -155,8 +155,7 @@ def test_the_optimum_has_the_moments_of_the_members(members):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("members", [1, 3])
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize(("members", "size"), [(1, 2), (3, 1)])
 def test_members_that_agree_leave_everything_finite(size, members, dtype):
     """κ and ν would grow for ever; the links let them grow to their caps, loss and gradient stay numbers."""
     mean, log_variance = (torch.full((5, members, size), x, dtype=dtype) for x in (3.0, -4.0))

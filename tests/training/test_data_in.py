@@ -189,7 +189,7 @@ def test_validation_data_are_inputs_or_inputs_with_labels():
         assert distiller.fit(models, x, words, validation=validation).student_.class_names == ["blue", "green", "red"]
     with pytest.raises(ValueError, match="'pink', which is none of the 3 classes"):
         distiller.fit(models, x, words, validation=(x, np.where(words == "red", "pink", words)))
-    with pytest.raises(ValueError, match="know nothing of validation inputs"):
+    with pytest.raises(ValueError, match="cannot answer for validation inputs"):
         distiller.fit(said / said.sum(-1, keepdim=True), x, validation=x)
 
 

@@ -204,5 +204,5 @@ def test_distiller_takes_ensembles_and_arrays():
 def test_distiller_before_fit_and_auxiliary_without_a_live_teacher_say_what_to_do():
     with pytest.raises(RuntimeError, match="call fit"):
         Distiller(MLP(4, 3)).predict(np.zeros((2, 4)))
-    with pytest.raises(ValueError, match="pass the live Ensemble"):
+    with pytest.raises(ValueError, match="pass the models, or leave auxiliary out"):
         Distiller(MLP(4, 3)).fit(np.full((5, 2, 3), 1 / 3), np.zeros((5, 4)), auxiliary=np.zeros((2, 4)))

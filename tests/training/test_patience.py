@@ -1,5 +1,7 @@
 """Training that goes on while it helps: the rule, the budget, the share of labels, resuming, an earlier student."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -10,7 +12,7 @@ from solera.data import UNLABELLED
 from solera.nn import MLP
 from solera.tasks import Classification, Regression
 from solera.training.lesson import Lesson, shortcoming
-from solera.training.patience import SHARES, patiently, rounds, surely_less
+from solera.training.patience import LABEL_WEIGHTS, clearly_less, patiently, rounds
 
 QUICK = Training(epochs="patient", most_rounds=2, lr=2e-2)
 
@@ -64,21 +66,21 @@ def test_the_rule_and_the_budget():
     assert rounds(Training(epochs="patient"), steps=100) == [30, 60, 120]
     assert rounds(Training(epochs="patient", most_rounds=1), steps=10) == [60]
     old = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    assert surely_less(old - 0.1, old)
-    assert not surely_less(old + 0.1, old)
-    assert not surely_less(old - torch.tensor([1.0, -0.9, 1.0, -0.9]), old)
+    assert clearly_less(old - 0.1, old)
+    assert not clearly_less(old + 0.1, old)
+    assert not clearly_less(old - torch.tensor([1.0, -0.9, 1.0, -0.9]), old)
     gain = torch.tensor([1.0, -0.5]).repeat(50)  # 0.25 on average, deviation 0.75: many examples make it sure
-    assert surely_less(-gain, torch.zeros(100))
-    assert not surely_less(-gain[:6], torch.zeros(6))
-    assert surely_less(old - 2e-4, old)
-    assert not surely_less(old - 5e-5, old)  # surely, and not worth a round
+    assert clearly_less(-gain, torch.zeros(100))
+    assert not clearly_less(-gain[:6], torch.zeros(6))
+    assert clearly_less(old - 2e-4, old)
+    assert not clearly_less(old - 5e-5, old)  # clearly, and not worth a round
 
 
 def test_the_budget_is_said_before_the_work_and_likeness_after_it(capsys, short_rounds):
     with quiet(False):
         student = distill(teacher(), MLP(2, 3), Batches(inputs(), batch_size=12), ProxyDirichlet(), QUICK)
     said = capsys.readouterr().err
-    assert "rounds of 12, 24 epochs, as long as they help; about " in said
+    assert "rounds of 12, 24 epochs, until one helps no more; about " in said
     assert "agreement, transfer" in said
     assert "KL from the ensemble, held out" in said
     fit = student.notes.fit
@@ -109,7 +111,7 @@ def test_a_student_that_falls_short_says_why_and_what_to_try(capsys):
 def test_a_budget_that_ends_too_early_is_said(capsys, last, helped):
     with quiet(False):
         patiently(Rounds([[1.0, 1.1, 0.9], [0.5, 0.6, 0.4], last]), Training(epochs="patient"), None)
-    assert ("most_rounds=4) goes on for another" in capsys.readouterr().err) == helped
+    assert ("with most_rounds=4 goes on for another" in capsys.readouterr().err) == helped
 
 
 def test_a_loader_that_cannot_be_split_is_gone_through_thirty_times():
@@ -127,8 +129,8 @@ def test_validation_chooses_the_share_of_labels(labels_help, short_rounds):
     settings = Training(epochs="patient", label_weight="auto", most_rounds=1, lr=2e-2)
     student = distill(ensemble, MLP(2, 3), Batches(x, y.reshape(-1), batch_size=27), EnD(), settings)
     fit = student.notes.fit
-    assert fit["share of labels"] == (max(SHARES) if labels_help else 0)
-    nll = [fit[f"held-out NLL at {share:.0%} labels"] for share in SHARES]
+    assert fit["label weight"] == (max(LABEL_WEIGHTS) if labels_help else 0)
+    nll = [fit[f"held-out NLL at label weight {weight:g}"] for weight in LABEL_WEIGHTS]
     assert (nll[2] < nll[1] < nll[0]) == labels_help
 
 
@@ -136,10 +138,10 @@ class StoppedError(Exception):
     pass
 
 
-def test_a_patient_run_goes_on_where_it_was_stopped(tmp_path, short_rounds):
+def test_a_patient_run_goes_on_where_it_was_stopped_or_where_its_rounds_ended(tmp_path, short_rounds):
     y = (inputs()[:, 0] > 0).long()
 
-    def run(folder, stop=None):
+    def run(folder, stop=None, most_rounds=2):
         count = 0
 
         def watch(epoch, network):
@@ -149,7 +151,8 @@ def test_a_patient_run_goes_on_where_it_was_stopped(tmp_path, short_rounds):
                 raise StoppedError
 
         torch.manual_seed(3)
-        settings = Training(epochs="patient", label_weight="auto", most_rounds=2, lr=1e-2, checkpoint_seconds=0)
+        settings = Training(epochs="patient", label_weight="auto", most_rounds=most_rounds, lr=1e-2)
+        settings = replace(settings, checkpoint_seconds=0)
         batches = Batches(inputs(), y, batch_size=27)
         return distill(teacher(), MLP(2, 3, (8,)), batches, EnD(), settings, watch=watch, folder=folder)
 
@@ -160,6 +163,10 @@ def test_a_patient_run_goes_on_where_it_was_stopped(tmp_path, short_rounds):
     again = run(tmp_path / "stopped")
     assert again.fingerprint == whole.fingerprint
     assert again.notes.fit == whole.notes.fit
+    assert run(tmp_path / "longer", most_rounds=1).fingerprint != whole.fingerprint
+    with pytest.raises(StoppedError):
+        run(tmp_path / "longer", stop=1)  # it is not finished
+    assert run(tmp_path / "longer").fingerprint == whole.fingerprint
 
 
 def test_a_student_starts_from_another_or_grows_from_another_method(tmp_path):

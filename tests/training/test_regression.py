@@ -93,7 +93,7 @@ def test_vector_targets():
 )
 @pytest.mark.parametrize("members", [1, 3])
 def test_hardly_any_data_gives_finite_students(x, y, members):
-    batches, training = Batches(x, y, batch_size=8), Training(epochs=60, lr=1e-2)
+    batches, training = Batches(x, y, batch_size=20), Training(epochs=60, lr=1e-2)
     ensemble = solera.train_ensemble(lambda: network(x, y), batches, members, training)
     assert ensemble.predict(x).total.isfinite().all()
     for method in (EnD(family="gaussian"), Hydra(family="gaussian"), NormalWishart()):

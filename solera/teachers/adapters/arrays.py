@@ -16,10 +16,10 @@ from solera.data import Batch, tensors_in
 from solera.data.names import Names
 from solera.distributions.categorical import Categorical
 from solera.distributions.mixture import Mixture
-from solera.teachers.adapters.class_order import ABSENT, align
 from solera.teachers.adapters.files import Table, read, real
 from solera.teachers.adapters.probabilities import log_probs_of_either
 from solera.teachers.base import as_saw, member_weights, with_mask
+from solera.teachers.class_order import ABSENT, align
 
 __all__ = ["Predictions", "as_log_probs"]
 
