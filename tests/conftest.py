@@ -51,8 +51,15 @@ def browser():
     started.close()
 
 
+LONG = ("test_readme.py", "test_resume.py", "test_processes.py", "test_faults.py", "test_export.py", "/recipes/")
+
+
 def pytest_collection_modifyitems(items):
-    """Whatever opens a browser carries the marker: `-m browser` runs those, `-m "not browser"` the others."""
+    """Whatever opens a browser carries the marker: `-m browser` runs those, `-m "not browser"` the others.
+
+    Files with tests of many seconds come first, so that no process is left alone with one at the end.
+    """
+    items.sort(key=lambda item: not any(name in str(item.path) for name in LONG))
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)

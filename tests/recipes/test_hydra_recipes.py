@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from solera.recipes import hydra_mnist, hydra_mnist_page
 from solera.recipes.base import Workspace, settings_of
 from solera.recipes.hydra_mnist import HydraMnist
 from solera.recipes.uci import Uci
@@ -30,7 +31,10 @@ def test_uci(tmp_path):
     assert (tmp_path / "uci.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_hydra_mnist(tmp_path):
+def test_hydra_mnist(tmp_path, monkeypatch):
+    for module in (hydra_mnist, hydra_mnist_page):
+        monkeypatch.setattr(module, "ANGLES", (0, 90))
+        monkeypatch.setattr(module, "PIXELS", (0, 8))
     recipe = HydraMnist(data=str(DATA), members=2, images=300, epochs=1, student_epochs=1, repeats=1)
     page = run(recipe, tmp_path)
     assert "| Hydra | " in page
