@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,10 @@ def test_scikit_learn_from_a_vote_to_a_student(tmp_path, monkeypatch, short_roun
     assert ensemble > 0.85
     assert scope["said"].knowledge.shape == scope["said"].total.shape == (45,)
     assert (tmp_path / "members" / "model.safetensors").exists()
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=DOCS.parent, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Dirichlet.knowledge" in (tmp_path / "site" / "api" / "distributions" / "index.html").read_text()
