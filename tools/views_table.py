@@ -146,7 +146,7 @@ def show(*what, numbers: list[float]) -> None:
     print(f"| {line} | {accuracy:.1f} | {nll:.3f} | {total:.1f} / {knowledge:.1f} |", flush=True)
 
 
-def compare(name: str, kind: str, teacher, table: dict, x, y, held, far, seed: int, model=None, epochs=100) -> None:
+def compare(name: str, kind: str, teacher, table: dict, x, y, held, far, seed: int, make=None, epochs=100) -> None:
     """One line per view."""
     inputs, labels = held
     for words, model in (("the ensemble", teacher), ("one member", teacher.member(0))):
@@ -158,7 +158,7 @@ def compare(name: str, kind: str, teacher, table: dict, x, y, held, far, seed: i
         training_views.SEEDED = 16 if "16 seeded" in words else 4
         labels_too = None if y.ndim == 2 else y
         training = solera.Training(epochs=epochs, seed=seed)
-        distiller = solera.Distiller(model and model(), training=training, views=view).fit(teacher, x, labels_too)
+        distiller = solera.Distiller(make and make(), training=training, views=view).fit(teacher, x, labels_too)
         found = scores(distiller.predict(inputs), None if far is None else distiller.predict(far), labels)
         show(name, kind, seed, words, numbers=found)
 

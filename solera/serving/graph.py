@@ -10,7 +10,7 @@ import torch
 
 from solera.core.disk import read_bytes
 from solera.core.errors import DamagedFileError
-from solera.core.onnx_files import external_names
+from solera.core.onnx_files import NOT_ON_OPENING, external_names
 from solera.core.seal import has_seal, seal_holds
 
 Arrays = dict[str, np.ndarray]
@@ -55,7 +55,8 @@ class Graph:
         )
         _require_whole(content, what)
         try:
-            self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            providers = ["CPUExecutionProvider"]
+            self.session = onnxruntime.InferenceSession(content, options, providers, disabled_optimizers=NOT_ON_OPENING)
             self.inputs = {node.name: tuple(node.shape) for node in self.session.get_inputs()}
             kinds = {n.name: n.type.removeprefix("tensor(").removesuffix(")") for n in self.session.get_inputs()}
             self.dtypes = {name: np.dtype({"float": "float32"}.get(kind, kind)) for name, kind in kinds.items()}

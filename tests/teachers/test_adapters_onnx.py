@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -162,3 +163,33 @@ def test_a_file_that_is_no_model_is_one_line(tmp_path, content):
     (tmp_path / "a.onnx").write_bytes(content)
     with pytest.raises(ValueError, match=r"a\.onnx"):
         Onnx(tmp_path / "a.onnx", probabilities=False)
+
+
+def test_constants_are_not_computed_when_a_file_is_opened(tmp_path):
+    """A few hundred bytes that ask for 400 MB."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    shape = numpy_helper.from_array(np.array([10**4, 10**4], np.int64))
+    nodes = [
+        helper.make_node("Constant", [], ["shape"], value=shape),
+        helper.make_node("ConstantOfShape", ["shape"], ["ones"]),
+        helper.make_node("ReduceMean", ["ones"], ["one"], keepdims=0),
+        helper.make_node("Add", ["x", "one"], ["logits"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]) for name in ("x", "logits")]
+    model = helper.make_model(
+        helper.make_graph(nodes, "bomb", ends[:1], ends[1:]),
+        opset_imports=[helper.make_opsetid("", 18)],
+        ir_version=9,
+    )
+    save(model, tmp_path / "bomb.onnx")
+    assert (tmp_path / "bomb.onnx").stat().st_size < 1000
+
+    def megabytes(what):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(what)).split()[1]) / 1024
+
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = megabytes("VmRSS")
+    assert Onnx(tmp_path / "bomb.onnx").output == "logits"
+    assert megabytes("VmHWM") - before < 100

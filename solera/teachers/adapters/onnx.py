@@ -11,7 +11,7 @@ from torch import Tensor
 
 from solera.core.disk import read_bytes
 from solera.core.errors import DamagedFileError
-from solera.core.onnx_files import external_files
+from solera.core.onnx_files import NOT_ON_OPENING, external_files
 from solera.core.seal import has_seal, seal_holds
 from solera.data import tensors_in
 from solera.data.names import Names, as_names
@@ -55,7 +55,7 @@ def _opened(path: Path) -> tuple[Any, str]:
     providers = [p for p in ("CUDAExecutionProvider", "CPUExecutionProvider") if p in available]
     checksums = [hashlib.sha256(part).hexdigest() for part in (content, *beside.values())]
     try:
-        session = onnxruntime.InferenceSession(bytes(content), options, providers=providers)
+        session = onnxruntime.InferenceSession(bytes(content), options, providers, disabled_optimizers=NOT_ON_OPENING)
     except Exception as error:  # onnxruntime has a dozen kinds, none with a common parent
         raise ValueError(f"onnxruntime cannot open {path}: {error}") from error
     return session, hashlib.sha256(" ".join(checksums).encode()).hexdigest()[:16]
