@@ -104,6 +104,11 @@ class Student(nn.Module):
         if not outputs:
             raise ValueError("there is nothing to predict: inputs are empty")
         said = self.method.predict(torch.cat(outputs))
+        if self.class_names is not None and len(self.class_names) != said.mean.shape[-1]:
+            raise ValueError(
+                f"this student answers {said.mean.shape[-1]} classes and has {len(self.class_names)} class names: set "
+                "student.class_names, one for each, in the order of its outputs"
+            )
         self._require_finite(said)
         return said
 

@@ -119,6 +119,12 @@ def test_what_is_known_comes_back(tmp_path):
         Preprocessing([Input("inputs", [2])], ["age"])
 
 
+def test_class_names_of_another_number_of_classes_are_refused():
+    student = Student(MLP(2, 3), EnD(), ["a", "b"])
+    with pytest.raises(ValueError, match="answers 3 classes and has 2 class names"):
+        student.predict(torch.zeros(1, 2))
+
+
 def test_the_card_says_what_it_is_and_what_it_cannot(tmp_path):
     known().save(tmp_path)
     card = (tmp_path / "README.md").read_text()
