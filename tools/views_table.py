@@ -146,7 +146,7 @@ def show(*what, numbers: list[float]) -> None:
     print(f"| {line} | {accuracy:.1f} | {nll:.3f} | {total:.1f} / {knowledge:.1f} |", flush=True)
 
 
-def compare(name: str, kind: str, teacher, table: dict, x, y, held, far, seed: int, make=None, epochs=100) -> None:
+def compare(name: str, kind: str, teacher, table: dict, x, y, held, far, seed: int, make=None, **settings) -> None:
     """One line per view."""
     inputs, labels = held
     for words, model in (("the ensemble", teacher), ("one member", teacher.member(0))):
@@ -157,7 +157,7 @@ def compare(name: str, kind: str, teacher, table: dict, x, y, held, far, seed: i
             continue
         training_views.SEEDED = 16 if "16 seeded" in words else 4
         labels_too = None if y.ndim == 2 else y
-        training = solera.Training(epochs=epochs, seed=seed)
+        training = solera.Training(**{"epochs": 100, "seed": seed, **settings})
         distiller = solera.Distiller(make and make(), training=training, views=view).fit(teacher, x, labels_too)
         found = scores(distiller.predict(inputs), None if far is None else distiller.predict(far), labels)
         show(name, kind, seed, words, numbers=found)
@@ -255,7 +255,7 @@ def text(seed: int) -> None:
     x, held, y, answer = train_test_split(x, y, test_size=0.4, random_state=seed)
     members = solera.train_bags(make, solera.Batches(x, y), MEMBERS, solera.Training(epochs=30, lr=3e-3, seed=seed))
     far = ids(STRANGE)
-    compare("docstrings", "convnets", members, text_views(x), x, y, (held, answer), far, seed, make, epochs=40)
+    compare("docstrings", "convnets", members, text_views(x), x, y, (held, answer), far, seed, make, epochs=40, lr=3e-3)
 
 
 if __name__ == "__main__":

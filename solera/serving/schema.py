@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from solera.data.names import as_names
 from solera.serving.decode import JSON, NPY, NPZ
 from solera.serving.encode import DEFAULT
 from solera.serving.served import Served
@@ -96,10 +97,24 @@ def _many(one: Schema) -> Schema:
     return {"type": "array", "minItems": 1, "items": one}
 
 
+def _value(word: str) -> bool | float | None:
+    """The truth value or number that a word is the text of: it may be sent as that, too."""
+    if word in ("True", "False"):
+        return word == "True"
+    try:
+        number = float(word)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and as_names([number]) == [word] else None
+
+
 def _cell(served: Served, name: str | None) -> Schema:
     """A number, where some may be missing also null, or a word; unknown words are taken for missing ones."""
     if name is not None and name in served.categories:
-        return {"anyOf": [{"type": "string", "examples": list(served.categories[name][:8])}, {"type": "null"}]}
+        words = served.categories[name]
+        text: Schema = {"type": "string", "examples": list(words[:8])}
+        values = [value for word in words if (value := _value(word)) is not None]
+        return {"anyOf": [text, {"type": "null"}, *([{"enum": values}] if values else [])]}
     number = _number(served.inputs[0].dtype)
     return {"anyOf": [number, {"type": "null"}]} if served.missing else number
 

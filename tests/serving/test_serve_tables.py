@@ -2,6 +2,7 @@
 
 import json
 
+import jsonschema_rs
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,6 +31,16 @@ def exported(model, tmp_path_factory):
 def client(exported):
     with TestClient(make_app(read_graph(exported), Settings()), base_url="http://localhost") as found:
         yield found
+
+
+def test_truth_values_are_described_as_they_are_taken(client):
+    row = {"age": 40.0, "income": None, "job": "pilot", "married": True, "town": None}
+    content = client.get("/openapi.json").json()["paths"]["/predict"]["post"]["requestBody"]["content"]
+    schema = content["application/json"]["schema"]
+    for married, fine in ((True, True), ("True", True), (None, True), (1, False), ([], False)):
+        body = {"inputs": [row | {"married": married}]}
+        assert jsonschema_rs.validator_for(schema).is_valid(body) == fine, married
+        assert (client.post("/predict", json=body).status_code == 200) == fine, married
 
 
 def cells(frame: pd.DataFrame) -> list[dict]:
