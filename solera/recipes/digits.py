@@ -26,17 +26,19 @@ KEPT = "Proxy"  # the student that is exported
 
 @dataclass(frozen=True)
 class Digits(Recipe):
-    """Ten small convnets on scikit-learn's digits 0–7, distilled three ways; 8 and 9 are the unfamiliar.
+    """Ten small convnets on few labels of scikit-learn's digits 0–7, distilled three ways; 8 and 9 are the unfamiliar.
 
-    Writes the students, ready to load, report.html, and the Proxy-Dirichlet student as student.onnx.
+    The students also learn what the ensemble says about training images without a label. Writes the students, ready to
+    load, report.html, and the Proxy-Dirichlet student as student.onnx.
     """
 
     members: int = 10
+    labels: int = 160  # training images that have one
     epochs: int = 30
     student_epochs: int = 40
 
-    def data(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Training images and labels, test images and labels, unfamiliar images."""
+    def data(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Training images and labels, images without a label, test images and labels, unfamiliar images."""
         try:
             from sklearn.datasets import load_digits
         except ImportError:
@@ -46,22 +48,23 @@ class Digits(Recipe):
         y = torch.tensor(labels)
         known = (y < KNOWN).nonzero().squeeze(1)
         known = known[torch.randperm(len(known), generator=generator(self.seed, "digits"))]
-        test, train = known[:400], known[400:]
-        return x[train], y[train], x[test], y[test], x[y >= KNOWN]
+        test, train, rest = known[:400], known[400 : 400 + self.labels], known[400 + self.labels :]
+        return x[train], y[train], x[rest], x[test], y[test], x[y >= KNOWN]
 
     def run(self, work: Workspace) -> str:
-        x, y, x_test, y_test, x_new = self.data()
-        work.say(f"training {self.members} convnets on {len(x)} images of the digits 0 to {KNOWN - 1}")
+        x, y, rest, x_test, y_test, x_new = self.data()
+        work.say(f"training {self.members} convnets on {len(x)} labelled images of the digits 0 to {KNOWN - 1}")
         ensemble = train_ensemble(
             lambda: ConvNet((1, 8, 8), KNOWN),
-            Batches(x, y, batch_size=64),
+            Batches(x, y, batch_size=32),
             self.members,
             Training(epochs=self.epochs, lr=3e-3, seed=self.seed),
             folder=work.folder / "ensemble",
         )
         # blends of two digits: unlabelled inputs, made from the training images alone, on which members differ
-        batches = Batches(x, y, auxiliary=blends(x, 2 * len(x), self.seed), batch_size=64)
-        work.say(f"remembering what they say about {batches.examples} inputs")
+        blended = blends(torch.cat([x, rest]), 2 * (len(x) + len(rest)), self.seed)
+        batches = Batches(x, y, batch_size=64).with_unlabelled(rest).with_unlabelled(blended, elsewhere=True)
+        work.say(f"remembering what they say about {batches.examples} inputs, {len(rest)} of them unlabelled images")
         transfer_set = capture(ensemble, batches, work.folder / "transfer-set")
         models: dict[str, Ensemble | Student] = {"single": Student(ensemble.models[0], EnD()), "ensemble": ensemble}
         for name, method in STUDENTS.items():
