@@ -27,7 +27,7 @@ demo: $(STAMP)
 	$(BIN)/solera demo
 
 test: $(STAMP) lint types browser
-	@echo "solera: running the tests (about 17 minutes on two cores)"
+	@echo "solera: running the tests (about 13 minutes on two cores)"
 	@$(WARNING)
 	@status=0; $(BIN)/python -m pytest || status=$$?; $(WARNING); exit $$status
 

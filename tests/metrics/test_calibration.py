@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torchmetrics.functional.classification import binary_calibration_error
 
 from solera.metrics import accuracy, adaptive_ece, ece, nll, top_k_ece
 from solera.metrics.calibration import confidence_ece
@@ -88,6 +87,8 @@ def test_ece_weights_are_repetitions():
 
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 200), tied=st.booleans(), bins=st.integers(1, 20))
 def test_torchmetrics_agrees_away_from_the_edges(seed, count, tied, bins):
+    from torchmetrics.functional.classification import binary_calibration_error  # slow to import
+
     generator = np.random.default_rng(seed)
     confidence, correct = generator.random(count), generator.random(count) < 0.6
     if tied:

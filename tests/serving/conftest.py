@@ -1,25 +1,40 @@
 """Two small students that were really distilled, and a service for each: one from its folder, one from its graph."""
 
+import os
 import signal
 
 import pytest
+from filelock import FileLock
 
 from solera.serving import export
 from tests.serving.service import digits_student, rows, rows_student, service
 
 
+def made_once(tmp_path_factory, name, make):
+    """A folder that the first process of the tests which needs it makes, for all of them."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            unfinished = folder.with_name(f"{name}-unfinished")
+            make(unfinished)
+            unfinished.rename(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def digits_folder(tmp_path_factory):
-    return digits_student().save(tmp_path_factory.mktemp("digits"))
+    return made_once(tmp_path_factory, "digits-student", lambda folder: digits_student().save(folder))
 
 
 @pytest.fixture(scope="session")
 def rows_graph(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("rows")
-    student = rows_student()
-    student.save(folder)
-    export(student, folder / "student.onnx", rows())
-    return folder / "student.onnx"
+    def make(folder):
+        student = rows_student()
+        student.save(folder)
+        export(student, folder / "student.onnx", rows())
+
+    return made_once(tmp_path_factory, "rows-student", make) / "student.onnx"
 
 
 @pytest.fixture(scope="session")
