@@ -1,6 +1,6 @@
 """Views of rows `(examples, features)`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
@@ -15,11 +15,8 @@ MOST_JITTER = 0.5  # standard deviations: what moves a row further is no longer 
 
 
 @dataclass(frozen=True, eq=False)
-class Resample(View):
-    """x′_d = t_d with probability `share`, else x_d; t_d is feature d of a row of the table drawn anew for each d.
-
-    Values stay among those that the feature has (categories, counts); features no longer go together as they did.
-    """
+class _OfOtherRows(View):
+    """Each feature comes from other rows, of a table, with probability `share`: the row is no longer of its class."""
 
     table: Float[Tensor, "N D"]
     share: float = 0.3
@@ -30,6 +27,14 @@ class Resample(View):
     @property
     def keeps_class(self) -> bool:
         return False
+
+
+@dataclass(frozen=True, eq=False)
+class Resample(_OfOtherRows):
+    """x′_d = t_d with probability `share`, else x_d; t_d is feature d of a row of the table drawn anew for each d.
+
+    Values stay among those that the feature has (categories, counts); features no longer go together as they did.
+    """
 
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         require_like(self.table, inputs)
@@ -52,24 +57,19 @@ def _distance(rows: Float[Tensor, "B D"], others: Float[Tensor, "N D"]) -> Float
 
 
 @dataclass(frozen=True, eq=False)
-class Munge(View):
+class Munge(_OfOtherRows):
     """x′_d ~ N(n_d, (|x_d − n_d|/sharpness)²) with probability `share`, else x_d (MUNGE; Bucilă et al., 2006).
 
     n is the nearest row of the table, in standard deviations of each feature, that is not x itself: what goes with what
     is kept, more than by `Resample`.
     """
 
-    table: Float[Tensor, "N D"]
     share: float = 0.5
     sharpness: float = 2.0
 
     def __post_init__(self) -> None:
-        require_fraction("share", self.share)
+        super().__post_init__()
         require_positive("sharpness", self.sharpness)
-
-    @property
-    def keeps_class(self) -> bool:
-        return False
 
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         require_like(self.table, inputs)
@@ -81,24 +81,18 @@ class Munge(View):
 
 
 @dataclass(frozen=True, eq=False)
-class Gibbs(View):
+class Gibbs(_OfOtherRows):
     """One sweep of a Gibbs sampler: x′_d = n_d with probability `share`, else x_d, for one feature d after another.
 
     n is one of the table's rows that are nearest to x′ in all features but d (in standard deviations): a draw from what
     feature d is where the others are as they are. The result is likelier than that of `Resample`, and less new.
     """
 
-    table: Float[Tensor, "N D"]
-    share: float = 0.3
     neighbours: int = 10
 
     def __post_init__(self) -> None:
-        require_fraction("share", self.share)
+        super().__post_init__()
         require_positive("neighbours", self.neighbours)
-
-    @property
-    def keeps_class(self) -> bool:
-        return False
 
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         require_like(self.table, inputs)
@@ -129,9 +123,13 @@ class Jitter(View):
     table: Float[Tensor, "N D"]
     scale: float = 0.1
     words: tuple[int, ...] = ()
+    deviation: Float[Tensor, " D"] = field(init=False, repr=False)  # of each feature; 0 for words
 
     def __post_init__(self) -> None:
         require_positive("scale", self.scale)
+        deviation = moments(self.table)[1]
+        deviation[list(self.words)] = 0.0
+        object.__setattr__(self, "deviation", deviation)
 
     @property
     def keeps_class(self) -> bool:
@@ -139,7 +137,5 @@ class Jitter(View):
 
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         require_like(self.table, inputs)
-        deviation = moments(self.table)[1].to(inputs)
-        deviation[list(self.words)] = 0.0
-        moved = inputs + self.scale * deviation * draws.normal(*inputs.shape).to(inputs)
+        moved = inputs + self.scale * self.deviation.to(inputs) * draws.normal(*inputs.shape).to(inputs)
         return torch.where(inputs == MISSING, inputs, moved)
