@@ -94,6 +94,14 @@ class Method(ABC):
         """Whether in training the mean of a prediction is the softmax of the output; default: no."""
         return False
 
+    @property
+    def judged_by(self) -> "Method":
+        """The method whose loss on held-out examples picks the best epoch and ends a patient training; default: itself.
+
+        Another one where the loss of a network that has learned nothing can be lower than that of a good one.
+        """
+        return self
+
     def batch_loss(
         self, output: Tensor, targets: Targets, batch: Batch, progress: float = 1.0
     ) -> Float[Tensor, "*batch"]:

@@ -18,6 +18,7 @@ from solera.distributions.mixture import Mixture
 from solera.distributions.sizing import fit_precision, mapped, require_map
 from solera.distributions.summary import TopK
 from solera.methods.base import Method
+from solera.methods.end import EnD
 
 
 def proxy_precision(
@@ -175,6 +176,15 @@ class ProxyDirichlet(Method):
     @property
     def softmax(self) -> bool:
         return not self.as_published and self.mean_temperature == 1 and self.mean_offset == 0
+
+    @property
+    def judged_by(self) -> EnD:
+        """KL(p̄ ‖ softmax(z)): the precision is fitted on the same held-out examples after the training.
+
+        The loss itself divides by β̂₀. Where members contradict each other, β̂₀ is small, and a network that is sure of
+        new examples pays more than one that knows nothing.
+        """
+        return EnD()
 
     def predict(self, output: Tensor) -> Dirichlet:
         return Dirichlet.from_logits(output, offset=1.0) if self.as_published else mapped(output, *self._map)

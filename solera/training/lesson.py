@@ -56,16 +56,16 @@ class Lesson:
     watch: Watch | None
     identity: str  # what the loss hangs on besides the data, the network and the settings
 
-    def objective(self, training: Training) -> Objective:
-        """The method's loss, with this share of the labels' mixed in where there are labels."""
-        share = training.label_share
+    def objective(self, training: Training, method: Method | None = None) -> Objective:
+        """The method's loss (or another's), with this share of the labels' mixed in where there are labels."""
+        share, method = training.label_share, method or self.method
 
         def loss_of(output: Any, batch: Batch, progress: float) -> Tensor:
             if isinstance(output, Unfinished):
-                return fused_loss(output, self.teacher, self.method, self.task, batch, training)
+                return fused_loss(output, self.teacher, method, self.task, batch, training)
             with torch.no_grad():
                 targets = self.teacher(batch)
-            loss = self.method.batch_loss(output, targets, batch, progress)
+            loss = method.batch_loss(output, targets, batch, progress)
             if share == 0 or batch.target is None:
                 return loss
             mixed = (1 - share) * loss + share * self._label_loss(output, batch, training.label_smoothing)
@@ -82,6 +82,10 @@ class Lesson:
             return loss
 
         return checked
+
+    def criterion(self, training: Training) -> Objective:
+        """What held-out examples judge an epoch by."""
+        return self.objective(training, self.method.judged_by)
 
     def _label_loss(self, output: Any, batch: Batch, smoothing: float = 0.0) -> Tensor:
         return self.task.label_loss(self.student, self.method.predict_in_training(output), batch, smoothing)
@@ -105,6 +109,7 @@ class Lesson:
             admit=self.admit,
             prepare=None if self.perturbation is None else moved,
             validation=self.held,
+            criterion=self.criterion(training),
             watch=self.watch,
             folder=folder,
             identity=self.identity,
@@ -112,8 +117,8 @@ class Lesson:
         )
 
     def divergence(self, training: Training) -> Float[Tensor, " N"]:
-        """The loss of every held-out element that counts, as it is at the end of a training."""
-        return self._each(self.objective(training), labelled=False)
+        """The criterion of every held-out element that counts."""
+        return self._each(self.criterion(training), labelled=False)
 
     def surprise(self) -> Float[Tensor, " N"]:
         """−ln p(y) of every held-out element that has a target."""
@@ -166,12 +171,12 @@ def likeness(network: nn.Module, method: Method, teacher: Teacher, batches: Iter
 def shortcoming(task: Task, transfer: Row, held: Row | None) -> str | None:
     """Why a student should not stand in for its teacher yet, and what to try; None if it may."""
     rows = {"the inputs it learned from": transfer} | ({} if held is None else {"held-out inputs": held})
-    where = next((name for name, row in rows.items() if not task.stands_in(row)), None)
-    if where is None:
+    wrong = {name: row for name, row in rows.items() if not task.stands_in(row)}
+    if not wrong:
         return None
-    found = ", ".join(f"{name} {value:.3g}" for name, value in rows[where].items() if value is not None)
-    if where == "held-out inputs":
-        remedy = "show it more inputs (unlabelled=, views='auto')"
-    else:
-        remedy = "try a larger network, more epochs (most_rounds=), or another learning rate"
-    return f"the student does not follow its ensemble closely on {where} ({found}): {remedy}"
+    where, row = next(iter(wrong.items()))
+    found = ", ".join(f"{name} {value:.3g}" for name, value in row.items() if value is not None)
+    remedies = ["show it more inputs (unlabelled=, views='auto')"] if "held-out inputs" in wrong else []
+    if row is transfer:
+        remedies.append("try a larger network, more epochs (most_rounds=), or another learning rate")
+    return f"the student does not follow its ensemble closely on {where} ({found}): {'; '.join(remedies)}"

@@ -48,6 +48,7 @@ def train(
     admit: Admit | None = None,
     prepare: Prepare | None = None,
     validation: ManyBatches | None = None,
+    criterion: Objective | None = None,
     watch: Watch | None = None,
     folder: Path | None = None,
     identity: str = "",
@@ -56,16 +57,18 @@ def train(
     """Minimises the objective. With a folder, a killed run goes on from there and ends in the same bits.
 
     `admit` looks at every batch as it comes; `prepare` may put another one in its place, by random numbers that its
-    step alone decides; `ask` calls the network. It goes on only if the settings, the network's first weights, the data
-    (of the validation, too) and `identity` (what else the objective hangs on) are what they were. A loss, or weights,
-    that are not finite stop it; nothing is kept of them.
+    step alone decides; `ask` calls the network. With `validation` data the weights of the epoch are kept whose
+    `criterion` (the objective, unless another is given) is lowest on them. It goes on only if the settings, the
+    network's first weights, the data (of the validation, too) and `identity` (what else the objective hangs on) are
+    what they were. A loss, or weights, that are not finite stop it; nothing is kept of them.
     """
     fabric = engine(training.precision, training.device)
     reads = folder is None or checkpoint.is_finished(folder / CHECKPOINT, training.fixed_epochs)
     with _alone_in(None if reads or not fabric.is_global_zero else folder, network):
         return _train(
             network, batches, objective, training, fabric, groups=groups, admit=admit, prepare=prepare,
-            validation=validation, watch=watch, ask=ask, folder=folder, identity=identity, title=title,
+            validation=validation, criterion=criterion or objective, watch=watch, ask=ask, folder=folder,
+            identity=identity, title=title,
         )  # fmt: skip
 
 
@@ -94,6 +97,7 @@ def _train(
     admit: Admit | None,
     prepare: Prepare | None,
     validation: ManyBatches | None,
+    criterion: Objective,
     watch: Watch | None,
     ask: Ask,
     folder: Path | None,
@@ -172,7 +176,7 @@ def _train(
             if validation is not None:
                 with _averaged(network, average):
                     new = admit if state.epoch <= new_until else None
-                    record["validation"] = validate(network, validation, objective, fabric.device, new, ask)
+                    record["validation"] = validate(network, validation, criterion, fabric.device, new, ask)
                     least = math.inf if state.best is None else state.best
                     if record["validation"] < least:  # NaN and infinity never are
                         state.best, state.best_epoch = record["validation"], state.epoch

@@ -9,6 +9,7 @@ from solera import Batch, Batches, Distiller, EnD, EnD2, ProxyDirichlet, Student
 from solera.core.errors import DamagedFileError, MismatchError
 from solera.data import UNLABELLED
 from solera.nn import MLP, ConvNet
+from solera.teachers.adapters import Predictions
 from tests.helpers import small_batches, small_ensemble
 
 LONG = Training(epochs=60, lr=0.01)
@@ -75,6 +76,27 @@ def test_validation_keeps_the_best_epoch_and_patience_stops(tmp_path):
     losses = [h["validation"] for h in state["history"]]
     assert len(losses) < 200
     assert losses.index(min(losses)) == len(losses) - 4 == state["best_epoch"]
+
+
+def test_the_proxys_best_epoch_is_not_one_before_it_has_learned_anything():
+    """Members that agree about what they saw and contradict each other elsewhere make being sure costly there."""
+    classes, draw, right = 20, torch.Generator().manual_seed(0), torch.arange(300) % 20
+    x = 2 * nn.functional.one_hot(right, classes) + 0.4 * torch.randn(300, classes, generator=draw)
+    train, held = Batches(x, right, batch_size=50).split(1 / 3)
+    said = right[:, None].repeat(1, 5)
+    other = (torch.rand(300, 5, generator=draw) < 0.2) & torch.isin(torch.arange(300), held.all.index)[:, None]
+    said[other] = (said[other] + 1) % classes
+    teacher = Predictions((12 * nn.functional.one_hot(said, classes).float()).log_softmax(-1))
+    torch.manual_seed(0)
+    network = MLP(20, classes, (64,))
+    method, theirs = ProxyDirichlet(), teacher(held.all)
+    with torch.no_grad():
+        before = method.loss(network(held.all.inputs), theirs).mean()
+    student = distill(teacher, network, train, method, Training(epochs=20, lr=0.01), validation=held)
+    with torch.no_grad():
+        after = method.loss(student.model(held.all.inputs), theirs).mean()
+    assert after > before  # by its own loss the first epoch would have been the best
+    assert (student.predict(held.all.inputs).mean.argmax(-1) == held.all.target).float().mean() > 0.9
 
 
 def test_padded_tokens_do_not_teach():

@@ -102,6 +102,8 @@ def test_a_student_that_falls_short_says_why_and_what_to_try(capsys):
     assert shortcoming(task, good, good) is None
     assert shortcoming(task, good, None) is None
     assert "on held-out inputs (agreement 0.94): show it more inputs" in shortcoming(task, good, bad)
+    assert "inputs (unlabelled=, views='auto'); try a larger network" in shortcoming(task, bad, bad)
+    assert "more inputs" not in shortcoming(task, bad, good)
     task, good, bad = Regression(), {"mean's distance, in σ": 0.29}, {"mean's distance, in σ": 0.31}
     assert shortcoming(task, good, good) is None
     assert "on the inputs it learned from (mean's distance, in σ 0.31)" in shortcoming(task, bad, good)
