@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from solera import methods
+from solera.tasks import infer
+from tests.doc_scopes import SCOPES
 
 DOCS = Path(__file__).parents[1] / "docs"
 NEEDS = {"Lightning": "pytorch_lightning", "Hugging Face Trainer": "accelerate"}
@@ -96,6 +98,38 @@ def test_scikit_learn_from_a_vote_to_a_student(tmp_path, monkeypatch, short_roun
     assert ensemble > 0.85
     assert scope["said"].knowledge.shape == scope["said"].total.shape == (45,)
     assert (tmp_path / "members" / "model.safetensors").exists()
+
+
+def run_page(page, scope):
+    for title, code in blocks(page):
+        exec(compile(code, f"{page}, {title}", "exec"), scope)
+    return scope
+
+
+ELSEWHERE = {
+    "your-own-loop.md",
+    "tagging.md",
+    "scikit-learn.md",
+    "serve.md",
+    "adding-a-task.md",
+}  # tested above and below
+
+
+@pytest.mark.parametrize("page", sorted(SCOPES))
+def test_every_block_of_a_page_runs(page, tmp_path, monkeypatch, short_rounds):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    run_page(page, SCOPES[page]())
+
+
+def test_no_page_with_code_is_left_out():
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if "\n```python\n" in path.read_text()}
+    assert {page for page in pages if not page.startswith("methods/")} == SCOPES.keys() | ELSEWHERE
+
+
+def test_a_new_task_is_found_by_its_name(monkeypatch):
+    monkeypatch.setattr(infer, "TASKS", {})
+    assert run_page("adding-a-task.md", {})["Ordinal"] is infer.TASKS["ordinal"]
 
 
 def test_the_site_is_built_without_a_warning(tmp_path):

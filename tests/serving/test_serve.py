@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import time
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -257,3 +258,10 @@ def test_a_graph_of_another_maker_is_refused(tmp_path):
     onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "o.onnx")
     with pytest.raises(ValueError, match=r"is no graph of a student \(it carries no checksum\): solera"):
         serve(tmp_path / "o.onnx", Settings(port=0))
+
+
+def test_it_is_asked_as_the_documentation_says(digits_service, capsys):
+    page = Path(__file__).parents[2] / "docs" / "serve.md"
+    (code,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+    exec(compile(code.replace("http://127.0.0.1:8000", digits_service.url), "serve.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("(100, 8) ")
