@@ -18,7 +18,7 @@ from solera.distributions.student_t import central_quantile
 LOG_VARIANCE_CAP = 40.0  # 1/E[λ] from e^−40 to e^40: with members' own ln σ² in ±40, no loss overflows float32
 BELIEF_CAP = 16.0  # κ up to 9e6: members whose means differ by a three-thousandth of σ
 FREEDOM_CAP = 16.0
-FREEDOM_FLOOR = 5.0  # ν − D − 1 from 0.007: a smaller one would be lost beside D + 1 in float32
+FREEDOM_FLOOR = 0.7  # ν − D − 1 from 0.5. As it nears 0, σ² grows without end, by the law's tail and not by any member
 
 
 def _bounded(x: Tensor, below: float, above: float) -> Tensor:

@@ -7,6 +7,7 @@ from solera.nn.crf import CRF
 from solera.nn.default import network_for
 from solera.nn.heads import Heads, grow
 from solera.nn.mlp import MLP
+from solera.nn.piecewise import PiecewiseLinear
 from solera.nn.resnet import ResNet
 from solera.nn.speech import LogMel, Recogniser
 from solera.nn.standardize import Standardize
@@ -26,6 +27,7 @@ __all__ = [
     "EncoderDecoder",
     "Heads",
     "LogMel",
+    "PiecewiseLinear",
     "Recogniser",
     "ResNet",
     "Span",

@@ -4,6 +4,11 @@ from torch import Tensor, nn
 
 from solera.nn.convnet import ConvNet
 from solera.nn.mlp import MLP
+from solera.nn.piecewise import FEWEST
+
+MOST_PIECES = 48  # of a feature, by its values, and by its distinct values
+ROWS_A_PIECE = 16  # at least
+MOST_FEATURES = 2048  # that pieces may make, by values and by distinct values each
 
 
 def network_for(inputs: Tensor, outputs: int, targets: Tensor | None = None) -> nn.Module:
@@ -12,7 +17,8 @@ def network_for(inputs: Tensor, outputs: int, targets: Tensor | None = None) -> 
     For regression, `targets` are some of the numbers to expect: rows only, and in their units.
     """
     if inputs.ndim == 2:
-        return MLP.for_inputs(inputs, outputs, hidden=(128, 128), targets=targets)
+        pieces = pieces_for(inputs) if targets is None else 0
+        return MLP.for_inputs(inputs, outputs, hidden=(128, 128), targets=targets, pieces=pieces)
     if inputs.ndim == 4 and inputs.shape[1] <= 4 and targets is None:
         size = min(inputs.shape[2:])
         channels = tuple(16 << step for step in range(4) if size >> (step + 1) >= 2) or (16,)
@@ -21,3 +27,12 @@ def network_for(inputs: Tensor, outputs: int, targets: Tensor | None = None) -> 
         f"there is no default student for inputs of shape {tuple(inputs.shape[1:])}: pass rows (N, D), images "
         "(N, channels, height, width), or a network of your own"
     )
+
+
+def pieces_for(rows: Tensor) -> int:
+    """Into how many pieces features of rows such as these are cut: fewer for few rows, or many features; 0: none.
+
+    Classes of trees are followed far better so (docs/training.md); smooth continuous targets are not.
+    """
+    pieces = min(MOST_PIECES, len(rows) // ROWS_A_PIECE, MOST_FEATURES // rows.shape[1])
+    return pieces if pieces >= FEWEST else 0

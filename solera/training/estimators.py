@@ -17,6 +17,7 @@ from solera.distributions.base import Prediction, SecondOrder
 from solera.methods.base import Method
 from solera.methods.normal_wishart import NormalWishart
 from solera.nn import MLP
+from solera.nn.default import pieces_for
 from solera.teachers.ensemble import Ensemble, as_teacher
 from solera.training.distiller import Distiller, default_method
 from solera.training.settings import PATIENT, Training
@@ -116,7 +117,8 @@ class _Distilled(BaseEstimator):
         numbers = torch.from_numpy(targets) if names is None else None
         torch.manual_seed(stream(training.seed, "student"))
         outputs = method.outputs(1 if names is None else len(names))
-        network = MLP.for_table(x, columns.sizes, outputs, tuple(self.hidden), numbers)
+        pieces = pieces_for(x) if numbers is None else 0
+        network = MLP.for_table(x, columns.sizes, outputs, tuple(self.hidden), numbers, pieces)
         share, views = self.validation_fraction, self.views
         if views == "auto" and (isinstance(ensemble, (list, tuple)) or getattr(ensemble, "live", False)):
             words = tuple(number for number, size in enumerate(columns.sizes) if size)

@@ -1,0 +1,98 @@
+"""Features in pieces: against numpy's own interpolation, and the whole way into a saved student and its graph."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from solera import Distiller, Ensemble, ProxyDirichlet, Student
+from solera.nn import MLP, PiecewiseLinear
+from solera.nn.default import network_for, pieces_for
+from solera.nn.piecewise import edges_of
+from solera.serving import Graph, export
+
+
+def rows(examples=400):
+    """A normal feature, one of two values, a constant, one that is mostly zero, and one with four values."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(examples, 5, generator=draw)
+    x[:, 1] = (x[:, 1] > 0).float()
+    x[:, 2] = 7.0
+    x[:, 3] = torch.where(torch.rand(examples, generator=draw) < 0.95, 0.0, 1000 * x[:, 3].exp())
+    x[:, 4] = torch.randint(0, 4, (examples,), generator=draw)
+    return x
+
+
+def test_a_piece_is_what_interpolation_says_of_it():
+    x = rows()
+    edges = edges_of(x, 6)
+    pieces = [len(each) - 1 for each in edges]
+    layer = PiecewiseLinear(pieces)
+    layer.learn(edges)
+    far = torch.cat([x, 1e4 * torch.randn(20, 5)])
+    said = layer(far)
+    assert said.shape[-1] == layer.outputs == 5 + sum(pieces)
+    torch.testing.assert_close(said[:, :5], far, rtol=0, atol=0)
+    place = 5
+    for column, each in enumerate(edges):
+        for low, high in pairwise(each):
+            wanted = np.interp(far[:, column], [low, high], [0, 1])
+            np.testing.assert_allclose(said[:, place], wanted, atol=1e-5)
+            place += 1
+
+
+def test_edges_are_values_and_rare_ones_have_some_too():
+    x = rows()
+    normal, two, constant, money, four = edges_of(x, 8)
+    assert len(normal) == 9
+    assert len(two) == len(constant) == len(four) == 1  # nothing to cut
+    assert normal[0] == x[:, 0].min()
+    assert normal[-1] == x[:, 0].max()
+    for values, edges in ((x[:, 0], normal), (x[:, 3], money)):
+        assert torch.isin(edges, values).all()
+    assert (money > 0).sum() >= 8  # though nine in ten of all values are 0
+    below = [(x[:, 0] < edge).float().mean().item() for edge in normal]
+    np.testing.assert_allclose(below, np.arange(9) / 8, atol=0.01)
+
+
+def test_values_a_hair_apart_make_no_piece_that_blows_up():
+    x = torch.cat([torch.arange(50.0), torch.arange(50.0) + 1e-7])[:, None].double()
+    (edges,) = edges_of(x, 30)
+    assert edges.diff().min() > 0.5
+
+
+def test_how_many_pieces():
+    assert pieces_for(torch.zeros(10_000, 10)) == 48
+    assert pieces_for(torch.zeros(160, 10)) == 10
+    assert pieces_for(torch.zeros(60, 10)) == 0
+    assert pieces_for(torch.zeros(10_000, 64)) == 32
+    assert pieces_for(torch.zeros(10_000, 1000)) == 0
+    x = rows()
+    assert isinstance(network_for(x, 3)[2], PiecewiseLinear)
+    assert not any(isinstance(layer, PiecewiseLinear) for layer in network_for(x, 2, x[:, :1]))
+
+
+def test_a_student_of_trees_is_saved_loaded_and_exported_with_its_pieces(tmp_path, short_rounds):
+    from sklearn.tree import DecisionTreeClassifier
+
+    x = rows()
+    y = ((x[:, 3] > 500) | (x[:, 0] > 1)).long()
+    trees = [DecisionTreeClassifier(random_state=n).fit(x[n::3], y[n::3]) for n in range(3)]
+    torch.manual_seed(0)
+    student = Distiller(method=ProxyDirichlet(match="mi")).fit(Ensemble(trees), x).student_
+    assert student.model.settings["pieces"][1:3] == [0, 0]
+    said = student.predict(x)
+    assert (said.mean.argmax(-1) == y).float().mean() > 0.97
+    student.save(tmp_path / "student")
+    torch.testing.assert_close(Student.load(tmp_path / "student").predict(x).mean, said.mean, rtol=0, atol=0)
+    export(student, tmp_path / "student.onnx", x)
+    graph = Graph(tmp_path / "student.onnx")(x)
+    np.testing.assert_allclose(graph["knowledge"], said.knowledge, rtol=1e-4, atol=1e-6)
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="pieces are of 2 features, there are 3: pass one number for each"):
+        MLP(3, 2, pieces=[1, 2])
+    with pytest.raises(ValueError, match="a feature has -1 pieces: pass how many, 0 for none"):
+        PiecewiseLinear([3, -1])
