@@ -13,6 +13,7 @@ import torch
 from solera import distributions
 from solera.distributions import Categorical, Gaussian, Mixture
 from solera.methods import NormalWishart, normal_wishart_loss
+from solera.nn import MLP
 from tests import referee
 from tests.distributions.test_normal_wishart import exact_density
 
@@ -282,3 +283,24 @@ def test_the_loss_leaves_its_inputs_alone():
     before = [t.clone() for t in (output, mean, log_variance, weights)]
     normal_wishart_loss(output, mean, log_variance, 3.0, weights)
     assert all(torch.equal(a, b) for a, b in zip(before, (output, mean, log_variance, weights), strict=True))
+
+
+def test_a_few_members_at_odds_about_the_noise_do_not_spoil_the_variance_everywhere():
+    """Where precisions differ by e⁴ the likeliest freedom is the least, and the variance the law's own tail."""
+    torch.manual_seed(0)
+    x = torch.linspace(-3, 3, 512)[:, None]
+    mean = torch.sin(x)[:, None] + 0.02 * torch.randn(512, 10, 1)
+    log_variance, odd = 0.03 * torch.randn(512, 10, 1) - 2, torch.rand(512) < 0.05
+    log_variance[odd] += 4 * torch.randn(int(odd.sum()), 10, 1)
+    members = Mixture(Gaussian(mean, log_variance))
+    method = NormalWishart()
+    network = MLP.for_inputs(x, 4, (50,), activation="softplus", targets=torch.sin(x))
+    method.begin(network, members)
+    optimizer = torch.optim.Adam(network.parameters(), 1e-2)
+    for step in range(500):
+        optimizer.zero_grad()
+        method.loss(network(x), members, step / 500).mean().backward()
+        optimizer.step()
+    with torch.no_grad():
+        kept = (method.predict(network(x)).data / members.data)[~odd]
+    assert 1 / 3 < kept.median() < 3
