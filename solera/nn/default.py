@@ -34,5 +34,6 @@ def pieces_for(rows: Tensor) -> int:
 
     Classes of trees are followed far better so (docs/training.md); smooth continuous targets are not.
     """
-    pieces = min(MOST_PIECES, len(rows) // ROWS_A_PIECE, MOST_FEATURES // rows.shape[1])
-    return pieces if pieces >= FEWEST else 0
+    columns = sum(len(values.unique()) > FEWEST for values in rows.T)
+    pieces = min(MOST_PIECES, len(rows) // ROWS_A_PIECE, MOST_FEATURES // max(columns, 1))
+    return pieces if columns and pieces >= FEWEST else 0
