@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from solera.distributions import Dirichlet, DirichletMixture, LogisticNormal
-from solera.metrics.student_t import student_t_quantile
 from solera.recipes.base import Workspace
-from solera.recipes.page import judged, pyplot, save_figure, spread, table
+from solera.recipes.page import judged, over_repeats, pyplot, save_figure, spread, table
 
 if TYPE_CHECKING:
     from solera.recipes.laws import Laws
@@ -23,10 +22,7 @@ BETTER = {"log-likelihood": 1, "accuracy": 1, "NLL": -1, "OOD AUROC": 1}  # the 
 def paired(found: dict[str, list[dict[str, float]]], model: str, other: str, metric: str) -> tuple[float, float, float]:
     """How much better a model is than another in the same repeats: the 95 % interval's low end, mean and high end."""
     pairs = zip(found[model], found[other], strict=True)
-    gaps = np.array([BETTER[metric] * (one[metric] - two[metric]) for one, two in pairs])
-    error = gaps.std(ddof=1) / len(gaps) ** 0.5
-    wide = float(student_t_quantile(0.975, [0.0], [1.0], [len(gaps) - 1.0])[0]) * error
-    return float(gaps.mean() - wide), float(gaps.mean()), float(gaps.mean() + wide)
+    return over_repeats([BETTER[metric] * (one[metric] - two[metric]) for one, two in pairs])
 
 
 def cell(rows: list[dict[str, float]], metric: str) -> str:

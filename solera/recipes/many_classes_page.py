@@ -88,12 +88,6 @@ def draw(found: Found, work: Workspace) -> None:
     plt.close(figure)
 
 
-def untrained(found: Found) -> str:
-    """Why a proxy student may be no better than chance, where one is."""
-    classes = [number for number, one in found.items() if one["rows"]["Proxy"]["accuracy"] < 5 / int(number)]
-    return UNTRAINED.format(classes=" and ".join(classes)) if classes else ""
-
-
 def page(recipe: "ManyClasses", found: Found, made: str) -> str:
     """All of it."""
     where = "" if recipe.judged_on == "test" else "**Judged on validation images, not on the test images.** "
@@ -102,17 +96,9 @@ def page(recipe: "ManyClasses", found: Found, made: str) -> str:
         where=where,
         sections="\n\n".join(section(classes, one) for classes, one in found.items()),
         claims="\n".join(claims(found)),
-        untrained=untrained(found),
         made=made,
     )
 
-
-UNTRAINED = """
-The proxy student of {classes} classes is all but untrained. Not the training failed but the choice of its epoch: a
-held-out image that the student is sure about and the members contradict each other on raises the proxy loss (the KL
-term is divided by their small precision) above that of a network that knows nothing, so the first epoch is taken for
-the best. The same training without validation images learns every training image.
-"""
 
 PAGE = """# Many classes
 
@@ -127,7 +113,7 @@ four rotations.
 What held, by paired 95 % intervals over resampled test images:
 
 {claims}
-{untrained}
+
 How: {recipe.members} convnets (8, 16 and 32 channels, 128 hidden units) and students of the same architecture,
 {recipe.epochs} epochs or {recipe.steps} steps, whichever is more (AdamW, rate {recipe.lr}, batches of
 {recipe.batch_size}). Of the 20 images of a class 4 are for the test; of the others an eighth, drawn at random, picks

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from solera.metrics.student_t import student_t_quantile
 from solera.recipes.base import Workspace
-from solera.recipes.page import origin, pyplot, save_figure, spread, table
+from solera.recipes.page import origin, over_repeats, pyplot, save_figure, spread, table, word
 
 if TYPE_CHECKING:
     from solera.recipes.ner import Ner
@@ -52,24 +51,13 @@ LEAST = 0.55  # an ensemble's AUROC, for a student to have something to keep
 DRAWN = ("IID", "5 IID", "5 CRF", STUDENT, "5 CRF → IID + labels", "snapshots")
 
 
-def ends(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean over studies, and where it surely lies (95 %, Student's t); infinite for fewer than three studies."""
-    numbers = np.asarray(values, dtype=float)
-    if len(numbers) < 3:
-        return float(numbers.mean()), -math.inf, math.inf
-    error = numbers.std(ddof=1) / math.sqrt(len(numbers))
-    half = float(student_t_quantile(0.975, [0.0], [1.0], [len(numbers) - 1.0])[0]) * error
-    return float(numbers.mean()), float(numbers.mean() - half), float(numbers.mean() + half)
-
-
 def claim(text: str, found: Found, formula: Formula, digits: int = 2, scale: float = 100) -> str:
     """A bullet: whether the formula, which should be above 0, is so surely, by its mean, or not."""
     studies = len(next(iter(found.values())))
     values = [formula(lambda model, key, n=n: found[model][n]["scores"][key]) for n in range(studies)]
-    mean, low, high = ends(values)
-    word = "Held" if low > 0 else "Held by the mean, not surely" if mean > 0 else "Not held"
+    low, mean, high = over_repeats(values)
     interval = f" ({scale * low:+.{digits}f} to {scale * high:+.{digits}f})" if math.isfinite(low) else ""
-    return f"- **{word}**: {text}: {scale * mean:+.{digits}f}{interval}"
+    return f"- **{word(low, mean)}**: {text}: {scale * mean:+.{digits}f}{interval}"
 
 
 def _goals(found: Found, sets: Sequence[str]) -> list[str]:

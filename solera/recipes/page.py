@@ -11,6 +11,7 @@ import numpy as np
 from solera import metrics
 from solera.core.disk import write_bytes
 from solera.core.versions import versions
+from solera.metrics.student_t import student_t_quantile
 from solera.recipes.base import Recipe, Workspace
 
 
@@ -32,10 +33,24 @@ def verdict(claim: str, held: bool | np.bool_) -> str:
     return f"- **{'Held' if held else 'Not held'}**: {claim}"
 
 
+def word(low: float, middle: float, least: float = 0.0) -> str:
+    """Held where the whole interval lies above; by the mean alone; or not."""
+    return "Held" if low > least else "Held by the mean, not surely" if middle > least else "Not held"
+
+
 def judged(claim: str, low: float, middle: float, high: float, least: float = 0.0) -> str:
-    """Held where the whole interval lies above; by the mean alone; or not. In points."""
-    said = "Held" if low > least else "Held by the mean, not surely" if middle > least else "Not held"
-    return f"- **{said}**: {claim} ({100 * middle:.2f}, {100 * low:.2f} to {100 * high:.2f})"
+    """One bullet that says whether something came out as it should have, by its interval. In points."""
+    return f"- **{word(low, middle, least)}**: {claim} ({100 * middle:.2f}, {100 * low:.2f} to {100 * high:.2f})"
+
+
+def over_repeats(values: Sequence[float]) -> tuple[float, float, float]:
+    """The 95 % interval of the mean by Student's t, with the mean between its ends; infinite for fewer than three."""
+    numbers = np.asarray(values, dtype=float)
+    if len(numbers) < 3:
+        return -np.inf, float(numbers.mean()), np.inf
+    wide = float(student_t_quantile(0.975, [0.0], [1.0], [len(numbers) - 1.0])[0])
+    reach = wide * float(numbers.std(ddof=1)) / len(numbers) ** 0.5
+    return float(numbers.mean() - reach), float(numbers.mean()), float(numbers.mean() + reach)
 
 
 def pyplot() -> Any:

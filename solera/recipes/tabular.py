@@ -2,7 +2,7 @@
 
 import gzip
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,13 @@ from solera.nn import MLP
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import load_npz, require_files
 from solera.recipes.page import origin, pyplot
-from solera.recipes.tabular_page import LABELS, draw, page
+from solera.recipes.tabular_page import LABELS, PAIRS, PLAIN, draw, page
 from solera.teachers import Ensemble, Teacher, capture
 from solera.teachers.base import saw_from_folds
 from solera.training import Student, Training, distill, fit
 
 Table = tuple[Tensor, Tensor, Tensor, Tensor]  # training inputs and labels, test inputs and labels
-STUDENTS: dict[str, Method] = {"EnD": EnD(), "Proxy": ProxyDirichlet(as_published=True)}
+STUDENTS: dict[str, Method] = {"EnD": EnD(), "Proxy": ProxyDirichlet()}
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,16 @@ class Tabular(Recipe):
     trees: int = 100
     repeats: int = 2  # networks differ in initial weights and in the order of the rows; the trees are one
     hidden: tuple[int, ...] = (256, 256)
+    pieces: int = 48  # of a feature, by its values, and by its distinct values
     dropout: float = 0.1
     batch_size: int = 256
     steps: int = 2000  # of the optimiser, rounded to whole epochs: a small set needs as many as a large one
     rows: int = 0  # use only the first so many training rows; 0: all
+    resamples: int = 200  # of the test rows, for the intervals
     held: float = 0.0  # judge on this fraction of the training rows, not on the test rows: to choose settings by
 
     def __post_init__(self) -> None:
-        for name in ("trees", "repeats", "batch_size", "steps"):
+        for name in ("trees", "repeats", "batch_size", "steps", "resamples"):
             require_positive(name, getattr(self, name))
         require_fraction("held", self.held)
 
@@ -86,13 +88,20 @@ class Tabular(Recipe):
                 trained[known] = [
                     self._network(known, r, batches, work.folder / name, memory, method) for r in range(self.repeats)
                 ]
+        memory = capture(fixed["ensemble"], batches, work.folder / name / "in-sample", "mean")
+        work.say(f"{name}: distilling {PLAIN}")
+        trained[PLAIN] = [
+            self._network(PLAIN, r, batches, work.folder / name, memory, pieces=0) for r in range(self.repeats)
+        ]
         numbered = {f"{known} {r}": model for known, each in trained.items() for r, model in enumerate(each)}
-        rows = evaluate({**fixed, **numbered}, x_test, y_test).rows
+        result = evaluate({**fixed, **numbered}, x_test, y_test, resamples=self.resamples)
+        rows = result.rows
         first = {**fixed, **{known: each[0] for known, each in trained.items()}}
         return {
             "sizes": [len(x), len(x_test), x.shape[1], int(y.max()) + 1],
             "scores": {known: [rows[known]] for known in fixed}
             | {known: [rows[f"{known} {r}"] for r in range(self.repeats)] for known in trained},
+            "gaps": gaps(result, fixed, self.repeats),
             "speed": latency({known: model.predict for known, model in first.items()}, x_test),
             "taught": taught(estimators, saw, batches, x_test),
         }
@@ -125,6 +134,7 @@ class Tabular(Recipe):
         folder: Path,
         teacher: Teacher | None = None,
         method: Method = STUDENTS["EnD"],
+        pieces: int | None = None,
     ) -> Student:
         """One network, taught by the teacher or, without one, by the labels; a tenth of the rows picks the epoch."""
         train, held = batches.split(0.1, self.seed)
@@ -137,10 +147,32 @@ class Tabular(Recipe):
         place = folder / "networks" / f"{known.replace(', ', '-').replace(' ', '-')}-{repeat}"
         assert batches.all.target is not None
         torch.manual_seed(stream(self.seed, "student", repeat))
-        network = MLP.for_inputs(batches.all.inputs, int(batches.all.target.max()) + 1, self.hidden, self.dropout)
+        classes, cut = int(batches.all.target.max()) + 1, self.pieces if pieces is None else pieces
+        network = MLP.for_inputs(batches.all.inputs, classes, self.hidden, self.dropout, pieces=cut)
         if teacher is None:
             return Student(fit(network, train, training, validation=held, folder=place), method)
         return distill(teacher, network, train, method, training, validation=held, folder=place)
+
+
+def gaps(result: Any, fixed: Mapping[str, Any], repeats: int) -> dict[str, dict[str, list[float]]]:
+    """Paired differences with their 95 % intervals [low, value, high], by "one − other" and metric.
+
+    Every model is resampled on the same test rows in the same order, so each resample has a mean over repeats.
+    """
+
+    def both(model: str, metric: str) -> tuple[float, np.ndarray]:
+        names = [model] if model in fixed else [f"{model} {r}" for r in range(repeats)]
+        value = np.mean([result.rows[name][metric] for name in names])
+        return float(value), np.mean([result.draws[name][metric] for name in names], 0)
+
+    found: dict[str, dict[str, list[float]]] = {}
+    for one, other in PAIRS:
+        found[f"{one} − {other}"] = {}
+        for metric in ("accuracy", "NLL"):
+            (value, drawn), (less, drawn_less) = both(one, metric), both(other, metric)
+            low, high = np.percentile(drawn - drawn_less, [2.5, 97.5])
+            found[f"{one} − {other}"][metric] = [float(low), value - less, float(high)]
+    return found
 
 
 def split(whole: Table, held: float, seed: int) -> Table:

@@ -6,8 +6,9 @@ import pytest
 from solera.data import save_conll
 from solera.recipes.base import Workspace
 from solera.recipes.ner import Ner, Study
-from solera.recipes.ner_page import SCORES, claim, ends, page
+from solera.recipes.ner_page import SCORES, claim, page
 from solera.recipes.ner_text import OUTSIDE, SAME, reworded
+from solera.recipes.page import over_repeats
 from tests.tasks.test_tagging import sentences
 
 
@@ -28,9 +29,10 @@ def test_a_claim_is_held_by_its_interval_by_its_mean_or_not_at_all():
 
 def test_intervals_are_students():
     """Against the table of Student's t: 4.303 standard errors for two degrees of freedom."""
-    mean, low, high = ends([1.0, 2.0, 3.0])
+    low, mean, high = over_repeats([1.0, 2.0, 3.0])
     assert mean == 2
     assert high - mean == pytest.approx(mean - low) == pytest.approx(4.303 / 3**0.5, rel=1e-3)
+    assert over_repeats([0.9]) == (-np.inf, 0.9, np.inf)  # one study says nothing of the spread
 
 
 def test_types_of_other_sets_are_renamed_to_those_of_the_training_set():

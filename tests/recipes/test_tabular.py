@@ -3,15 +3,17 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from solera import Batches, Training
 from solera.recipes import tabular
 from solera.recipes.base import Workspace, settings_of
-from solera.recipes.tabular import Tabular, latency, split
-from solera.recipes.tabular_page import LABELS, beats
+from solera.recipes.tabular import Tabular, gaps, latency, split
+from solera.recipes.tabular_page import LABELS, PAIRS, PLAIN, claims
 from solera.teachers.labels import Labels
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -23,16 +25,29 @@ def run(folder, recipe):
     return recipe.run(Workspace(folder, settings_of(recipe)))
 
 
-def table(**accuracies):
-    """A set on which models have these accuracies, each in two repeats."""
-    return {"scores": {known: [{"accuracy": a - 0.01}, {"accuracy": a + 0.01}] for known, a in accuracies.items()}}
+def test_a_claim_holds_surely_by_the_mean_or_not():
+    """NLL is better when it is lower; a slack of a point makes a small loss of accuracy hold."""
+    gap = {"accuracy": [-0.008, -0.003, 0.002], "NLL": [-0.03, -0.02, -0.01]}
+    one = {"gaps": {f"{a} − {b}": gap for a, b in PAIRS}, "speed": {"EnD, in sample": [2.0, 3.0]}}
+    rows = {row.split(" | ")[0][2:]: row.split(" | ")[1] for row in claims({"set": one}).splitlines()}
+    assert rows["EnD: at most a point less accurate than the ensemble"].startswith("**Held** -0.3 (-0.8 to +0.2)")
+    assert rows["EnD: more accurate than one LightGBM on all rows"].startswith("**Not held** -0.3")
+    assert rows["EnD: lower NLL than one LightGBM on all rows"].startswith("**Held** +0.020 (+0.010 to +0.030)")
+    gap["accuracy"] = [-0.001, 0.003, 0.007]
+    assert "| **Held by the mean, not surely** +0.3 (-0.1 to +0.7) |" in claims({"set": one})
 
 
-def test_a_claim_holds_only_if_it_holds_on_every_set():
-    found = {"one": table(student=0.9, refit=0.8), "two": table(student=0.7, refit=0.75)}
-    text = beats(found, "better", "accuracy", "student", "refit")
-    assert text == "- **Not held**: better: one 90.0 and 80.0, two 70.0 and 75.0"
-    assert beats(found, "near", "accuracy", "student", "refit", slack=5.5).startswith("- **Held**")
+def test_gaps_are_of_means_over_repeats():
+    draws = {"ensemble": [0.5, 0.7], "EnD, in sample 0": [0.6, 0.9], "EnD, in sample 1": [0.8, 0.7]}
+    others = {name for pair in PAIRS for name in pair} - {"ensemble", "EnD, in sample"}
+    draws |= {f"{name} {r}": [0.0, 0.0] for name in others for r in (0, 1)}
+    result = SimpleNamespace(
+        rows={name: {"accuracy": np.mean(d), "NLL": np.mean(d)} for name, d in draws.items()},
+        draws={name: {"accuracy": np.array(d), "NLL": np.array(d)} for name, d in draws.items()},
+    )
+    low, value, high = gaps(result, {"ensemble": None}, 2)["EnD, in sample − ensemble"]["accuracy"]
+    assert value == pytest.approx(0.15)
+    assert (low, high) == pytest.approx((0.1 + 0.025 * 0.1, 0.2 - 0.025 * 0.1))
 
 
 def test_settings_are_chosen_on_training_rows_alone():
@@ -100,6 +115,7 @@ def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):
     found = json.loads((tmp_path / "satellite.json").read_text())
     assert {known: len(rows) for known, rows in found["scores"].items() if "," in known or known == LABELS} == {
         LABELS: 2,
+        PLAIN: 2,
         **{f"{name}, {kind}": 2 for name in ("EnD", "Proxy") for kind in ("in sample", "out of fold")},
     }
     assert re.search(r"\| ensemble \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ \| 1.000 \|", page)
