@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from solera.nn.convnet import ConvNet
 from solera.nn.mlp import MLP
-from solera.nn.piecewise import FEWEST
+from solera.nn.piecewise import FEWEST, worth_cutting
 
 MOST_PIECES = 48  # of a feature, by its values, and by its distinct values
 ROWS_A_PIECE = 16  # at least
@@ -32,8 +32,8 @@ def network_for(inputs: Tensor, outputs: int, targets: Tensor | None = None) -> 
 def pieces_for(rows: Tensor) -> int:
     """Into how many pieces features of rows such as these are cut: fewer for few rows, or many features; 0: none.
 
-    Classes of trees are followed far better so (docs/training.md); smooth continuous targets are not.
+    For classes, which students of trees then follow far better (docs/training.md); not tried for continuous targets.
     """
-    columns = sum(len(values.unique()) > FEWEST for values in rows.T)
+    columns = sum(worth_cutting(values) for values in rows.T)
     pieces = min(MOST_PIECES, len(rows) // ROWS_A_PIECE, MOST_FEATURES // max(columns, 1))
     return pieces if columns and pieces >= FEWEST else 0

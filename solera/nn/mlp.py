@@ -77,7 +77,8 @@ class MLP(nn.Sequential):
     ) -> "MLP":
         """One that standardises inputs such as these and, for regression, answers in the units of these targets.
 
-        With `pieces`, every feature is cut at so many quantiles of its values, and as many of its distinct ones.
+        With `pieces`, features that have a common value are cut at so many quantiles of their values, and as many of
+        their distinct ones.
         """
         flat = inputs.flatten(1).float()
         settings = {"dropout": dropout, "activation": activation, "standardize": True}
@@ -112,7 +113,7 @@ class MLP(nn.Sequential):
         """One that begins with `first`, which learns from these rows, as the pieces do, and the units from targets."""
         first.learn(rows)
         edges = edges_of(first(rows), pieces) if pieces else []
-        cut = [len(each) - 1 for each in edges]
+        cut = [len(each) - 1 for each in edges] if any(len(each) > 1 for each in edges) else []
         network = cls(rows.shape[1], outputs, hidden, targets=_dimensions(targets), pieces=cut, **settings)
         network[1].load_state_dict(first.state_dict())
         if isinstance(second := network[2], PiecewiseLinear):

@@ -7,14 +7,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 SMALLEST = 1e-6  # the shortest piece, in the units of standardised features
-FEWEST = 4  # a feature's pieces: with fewer it is left as it is
+FEWEST = 4  # values of a feature: with no more of them it is left as it is
+COMMON = 0.2  # of all values: from this share on, one value is common
 
 
 class PiecewiseLinear(nn.Module):
     """Features and, beside them, how much of each of their pieces lies below them: 0 to 1, linear within the piece.
 
     `pieces[d]` is into how many pieces the range of feature d is cut; 0: not at all. The first linear layer of a
-    network can then bend at every edge, nearly as sharply as a tree does (Gorishniy et al., 2022).
+    network can then bend at every edge, nearly as sharply as a tree does (piecewise-linear encoding, Gorishniy et al.,
+    2022).
     """
 
     start: Tensor
@@ -45,19 +47,26 @@ class PiecewiseLinear(nn.Module):
         return torch.cat([features, below.clamp(0, 1)], -1)
 
 
-def edges_of(features: Float[Tensor, "N D"], most: int) -> list[Tensor]:
-    """Where to cut every feature: at quantiles of its values and of its distinct values, `most` pieces by each.
+def worth_cutting(values: Float[Tensor, " N"]) -> bool:
+    """Whether a feature has one common value and some others: a sum that most people do not have, a pixel mostly black.
 
-    The distinct values are for features most of whose values are the same, such as sums of money that few people have.
-    A feature that has too few values to be worth it has no edges.
+    No mean and scale serves such a feature. A smooth one is served by them: cut into pieces, it brings a student no
+    nearer to its ensemble on familiar inputs, and further from it on unfamiliar ones.
+    """
+    counts = values.unique(return_counts=True)[1]
+    return len(counts) > FEWEST and bool(counts.max() >= COMMON * len(values))
+
+
+def edges_of(features: Float[Tensor, "N D"], most: int) -> list[Tensor]:
+    """Where to cut every feature that is worth it: at quantiles of its values and of its distinct values.
+
+    `most` pieces by each. The distinct values are for what lies beside the common value. Others have no edges.
     """
     shares, found = torch.linspace(0, 1, most + 1, dtype=torch.float64), []
     for values in features.double().T:
-        distinct = values.unique()
-        edges = torch.cat([_quantiles(values.sort().values, shares), _quantiles(distinct, shares)]).unique()
-        apart = torch.cat([edges.new_ones(1, dtype=torch.bool), edges.diff() > SMALLEST])
-        edges = edges[apart]
-        found.append(edges.float() if len(edges) > FEWEST else edges[:1].float())
+        edges = torch.cat([_quantiles(some, shares) for some in (values.sort().values, values.unique())]).unique()
+        edges = edges[torch.cat([edges.new_ones(1, dtype=torch.bool), edges.diff() > SMALLEST])]
+        found.append((edges if worth_cutting(values) else edges[:1]).float())
     return found
 
 

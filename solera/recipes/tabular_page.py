@@ -156,9 +156,9 @@ MARKS: dict[str, dict[str, Any]] = {
 }
 
 ANSWER = """\
-On {close} the Proxy student is surely within a point of the ensemble's accuracy, and it answers {least:.0f} to {most:.0f}
-times as fast. A network that sees numbers in pieces is surely better than one that sees them plain, in accuracy and in
-NLL, on {helped}."""
+On {close} the Proxy student is surely within a point of the ensemble's accuracy, and it answers {least:.0f} to
+{most:.0f} times as fast. A network that sees numbers in pieces is surely better than one that sees them plain, in
+accuracy and in NLL, on {helped}."""
 
 PAGE = """# Tabular
 
@@ -177,9 +177,9 @@ How much better, with its 95 % interval (means over {repeats} seeds of the netwo
 
 {folds}-fold LightGBM and random forests ({trees} trees), one of each per fold, distilled into one MLP {hidden} with
 dropout {dropout}: AdamW, batches of {batch_size}, {steps:,} steps whatever the size of the set, learning rate 0.004, a
-tenth of the rows held out to pick the epoch and to size Proxy's uncertainty. Features are cut into pieces at
-{pieces} quantiles of their values and as many of their distinct values (`MLP.for_inputs(pieces={pieces})`), but for
-"plain numbers". In sample, every member answers for rows it was trained on, where it is surer than on new rows; out of
+tenth of the rows held out to pick the epoch and to size Proxy's uncertainty. Features that have a common value (of a
+fifth of the rows or more) are cut into pieces at {pieces} quantiles of their values and as many of their distinct
+values (`MLP.for_inputs(pieces={pieces})`), but for "plain numbers". In sample, every member answers for rows it was trained on, where it is surer than on new rows; out of
 fold, a row's targets come only from the pair of members that did not see it. "Refit" is a single LightGBM on all rows,
 "one member" the first of the ensemble's. Proxy predicts without the one.
 

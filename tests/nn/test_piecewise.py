@@ -9,18 +9,18 @@ import torch
 from solera import Distiller, Ensemble, ProxyDirichlet, Student
 from solera.nn import MLP, PiecewiseLinear
 from solera.nn.default import network_for, pieces_for
-from solera.nn.piecewise import edges_of
+from solera.nn.piecewise import edges_of, worth_cutting
 from solera.serving import Graph, export
 
 
 def rows(examples=400):
-    """A normal feature, one of two values, a constant, one that is mostly zero, and one with four values."""
+    """A smooth feature, one of two values, a constant, a sum that one in two has, and one that one in twenty has."""
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(examples, 5, generator=draw)
     x[:, 1] = (x[:, 1] > 0).float()
     x[:, 2] = 7.0
-    x[:, 3] = torch.where(torch.rand(examples, generator=draw) < 0.95, 0.0, 1000 * x[:, 3].exp())
-    x[:, 4] = torch.randint(0, 4, (examples,), generator=draw)
+    for column, share in ((3, 0.5), (4, 0.05)):
+        x[:, column] = torch.where(torch.rand(examples, generator=draw) < share, 1000 * x[:, column].exp(), 0.0)
     return x
 
 
@@ -44,47 +44,61 @@ def test_a_piece_is_what_interpolation_says_of_it():
 
 def test_edges_are_values_and_rare_ones_have_some_too():
     x = rows()
-    normal, two, constant, money, four = edges_of(x, 8)
-    assert len(normal) == 9
-    assert len(two) == len(constant) == len(four) == 1  # nothing to cut
-    assert normal[0] == x[:, 0].min()
-    assert normal[-1] == x[:, 0].max()
-    for values, edges in ((x[:, 0], normal), (x[:, 3], money)):
+    smooth, two, constant, half, few = edges_of(x, 8)
+    assert len(smooth) == len(two) == len(constant) == 1  # nothing is cut
+    for values, edges in ((x[:, 3], half), (x[:, 4], few)):
         assert torch.isin(edges, values).all()
-    assert (money > 0).sum() >= 8  # though nine in ten of all values are 0
-    below = [(x[:, 0] < edge).float().mean().item() for edge in normal]
-    np.testing.assert_allclose(below, np.arange(9) / 8, atol=0.01)
+        assert edges[0] == 0
+        assert edges[-1] == values.max()
+        assert (edges > 0).sum() >= 8
+    above = x[:, 3][x[:, 3] > 0]
+    shares = [(above < edge).float().mean().item() for edge in half]
+    assert np.diff(shares).max() < 0.2  # by values and by distinct values: everywhere
+
+
+def test_what_is_worth_cutting():
+    smooth = torch.arange(1000.0)
+    assert not worth_cutting(smooth)
+    assert not worth_cutting(smooth.clamp(min=150))  # 15 % are the same
+    assert worth_cutting(smooth.clamp(min=250))
+    assert not worth_cutting(torch.arange(1000.0) % 4)  # too few values
+    assert worth_cutting(torch.cat([torch.zeros(400), torch.arange(600.0) % 5]))
 
 
 def test_values_a_hair_apart_make_no_piece_that_blows_up():
-    x = torch.cat([torch.arange(50.0), torch.arange(50.0) + 1e-7])[:, None].double()
+    x = torch.cat([torch.arange(50.0).double(), torch.arange(50.0).double() + 1e-7, torch.zeros(50)])[:, None]
     (edges,) = edges_of(x, 30)
+    assert len(edges) > 20
     assert edges.diff().min() > 0.5
 
 
 def test_how_many_pieces():
-    assert pieces_for(torch.rand(1000, 10)) == 48
-    assert pieces_for(torch.rand(160, 10)) == 10
-    assert pieces_for(torch.rand(60, 10)) == 0
-    assert pieces_for(torch.rand(1000, 64)) == 32
-    assert pieces_for(torch.rand(100, 1000)) == 0
+    def some(examples, columns):
+        return torch.relu(torch.randn(examples, columns))
+
+    assert pieces_for(some(1000, 10)) == 48
+    assert pieces_for(some(160, 10)) == 10
+    assert pieces_for(some(60, 10)) == 0
+    assert pieces_for(some(1000, 64)) == 32
+    assert pieces_for(some(100, 1000)) == 0
     words = torch.randint(0, 2, (1000, 500)).float()
     assert pieces_for(words) == 0
-    assert pieces_for(torch.cat([words, torch.rand(1000, 10)], 1)) == 48  # words one-hot do not count
+    assert pieces_for(torch.cat([words, some(1000, 10)], 1)) == 48  # what is not cut does not count
     x = rows()
     assert isinstance(network_for(x, 3)[2], PiecewiseLinear)
     assert not any(isinstance(layer, PiecewiseLinear) for layer in network_for(x, 2, x[:, :1]))
+    assert not any(isinstance(layer, PiecewiseLinear) for layer in network_for(x[:, :3], 3))
 
 
 def test_a_student_of_trees_is_saved_loaded_and_exported_with_its_pieces(tmp_path, short_rounds):
     from sklearn.tree import DecisionTreeClassifier
 
     x = rows()
-    y = ((x[:, 3] > 500) | (x[:, 0] > 1)).long()
+    y = ((x[:, 3] > 1500) | (x[:, 0] > 1)).long()
     trees = [DecisionTreeClassifier(random_state=n).fit(x[n::3], y[n::3]) for n in range(3)]
     torch.manual_seed(0)
     student = Distiller(method=ProxyDirichlet(match="mi")).fit(Ensemble(trees), x).student_
-    assert student.model.settings["pieces"][1:3] == [0, 0]
+    assert student.model.settings["pieces"][:3] == [0, 0, 0]
     said = student.predict(x)
     assert (said.mean.argmax(-1) == y).float().mean() > 0.97
     student.save(tmp_path / "student")
