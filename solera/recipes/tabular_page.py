@@ -179,9 +179,10 @@ How much better, with its 95 % interval (means over {repeats} seeds of the netwo
 dropout {dropout}: AdamW, batches of {batch_size}, {steps:,} steps whatever the size of the set, learning rate 0.004, a
 tenth of the rows held out to pick the epoch and to size Proxy's uncertainty. Features that have a common value (of a
 fifth of the rows or more) are cut into pieces at {pieces} quantiles of their values and as many of their distinct
-values (`MLP.for_inputs(pieces={pieces})`), but for "plain numbers". In sample, every member answers for rows it was trained on, where it is surer than on new rows; out of
-fold, a row's targets come only from the pair of members that did not see it. "Refit" is a single LightGBM on all rows,
-"one member" the first of the ensemble's. Proxy predicts without the one.
+values (`MLP.for_inputs(pieces={pieces})`), but for "plain numbers". In sample, every member answers for rows it was
+trained on, where it is surer than on new rows; out of fold, a row's targets come only from the pair of members that did
+not see it. "Refit" is a single LightGBM on all rows, "one member" the first of the ensemble's. Proxy predicts without
+the one.
 
 Networks: mean and standard deviation over {repeats} seeds. Accuracy and PRR in per cent; ρ knowledge: rank correlation
 with the ensemble's on the test rows; latency: one row at a time, p50 and p95 of 200 calls of `predict`, in turns.
