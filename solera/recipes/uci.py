@@ -18,7 +18,7 @@ from solera.methods import EnD, Hydra, Method, NormalWishart
 from solera.nn import MLP
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import load_npz, require_files
-from solera.recipes.page import origin, pyplot, save_figure, spread, table, verdict
+from solera.recipes.page import origin, over_repeats, pyplot, save_figure, spread, table, word
 from solera.teachers import Ensemble, capture
 from solera.training import Student, Training, distill
 
@@ -40,6 +40,12 @@ STUDENTS: dict[str, Method] = {
     "Normal-Wishart": NormalWishart(),
 }
 MODELS = ["one member", "ensemble", *STUDENTS]
+CLAIMS = {
+    "Hydra's below EnD's": ("Hydra", "EnD"),
+    "the ensemble's below Hydra's": ("ensemble", "Hydra"),
+    "Normal-Wishart's below EnD's": ("Normal-Wishart", "EnD"),
+}
+Results = dict[str, list[dict[str, Any]]]  # by set, a split each
 EPOCHS = (40, 160, 400)  # what a set's ensemble may be trained for; a held-out tenth of its first split decides
 
 
@@ -66,7 +72,7 @@ class Uci(Recipe):
     def run(self, work: Workspace) -> str:
         require_files(self.data, [f"regression/{name}.npz" for name in self.sets])
         pyplot()
-        results: dict[str, list[dict[str, Any]]] = {}
+        results: Results = {}
         for name in self.sets:
             arrays = load_npz(self.data, f"regression/{name}.npz")
             there = sum(key.startswith("train_") for key in arrays)
@@ -158,8 +164,8 @@ def held_out_nll(ensemble: Ensemble, held: Batches) -> float:
     return -float(ensemble.predict(held.all.inputs).log_prob(held.all.target).mean())
 
 
-def page(recipe: Uci, results: dict[str, list[dict[str, Any]]], work: Workspace) -> str:
-    """The paper's table and ours, and what held."""
+def page(recipe: Uci, results: Results, work: Workspace) -> str:
+    """What came out, the paper's table and ours, what held, and how."""
 
     def mean(name: str, model: str, metric: str) -> float:
         return float(np.mean([split[model][metric] for split in results[name]]))
@@ -178,38 +184,18 @@ def page(recipe: Uci, results: dict[str, list[dict[str, Any]]], work: Workspace)
         ]
         for name in results
     ]
-    better = [name for name in results if mean(name, "Hydra", "NLL") < mean(name, "EnD", "NLL")]
-    second = [name for name in results if mean(name, "Normal-Wishart", "NLL") < mean(name, "EnD", "NLL")]
-    between = [name for name in results if mean(name, "ensemble", "NLL") <= mean(name, "Hydra", "NLL")]
-    others = [name for name in results if name not in better]
-    wanted = math.ceil(7 / 9 * len(results))
-    claims = [
-        verdict(
-            f"Hydra's NLL is lower than EnD's on at least {wanted} of {len(results)} sets: on {len(better)}"
-            + (f", not on {', '.join(others)}" if others else ""),
-            len(better) >= wanted,
-        ),
-        verdict(
-            f"the ensemble's NLL is lower than Hydra's, as in the paper: on {len(between)} of {len(results)} sets",
-            len(between) == len(results),
-        ),
-        verdict(
-            f"Normal-Wishart's NLL (not in the paper) is lower than EnD's: on {len(second)} of {len(results)} sets",
-            len(second) > len(results) / 2,
-        ),
-    ]
+    lower = {claim: [name for name in results if lowers(results[name], *pair)[1] > 0] for claim, pair in CLAIMS.items()}
     far = [name for name in results if mean(name, "ensemble", "NLL") > PAPER[name][0] + 0.2]
-    claims.append(
-        verdict(
-            "our ensembles come within 0.2 nats of the paper's NLL"
-            + (f": not on {', '.join(far)}; `steps={recipe.steps}` ends their training early" if far else ""),
-            not far,
-        )
-    )
+    heads, wishart = (f"{len(lower[claim])} of {len(results)}" for claim in list(CLAIMS)[::2])
     return PAGE.format(
-        members=recipe.members,
-        splits=recipe.splits,
+        recipe=recipe,
+        heads=heads,
+        wishart=wishart,
         nll=table(["set", *MODELS, "paper: ensemble", "EnD", "Hydra"], nll),
+        claims=table(
+            ["set", *CLAIMS], [[name, *(said(results[name], *p) for p in CLAIMS.values())] for name in results]
+        ),
+        far=f"not on {', '.join(far)}" if far else "on every set",
         rmse=table(["set", *MODELS], rmse),
         kept=table(
             [
@@ -220,12 +206,22 @@ def page(recipe: Uci, results: dict[str, list[dict[str, Any]]], work: Workspace)
             ],
             kept,
         ),
-        claims="\n".join(claims),
         origin=origin(recipe, "uci", work),
     )
 
 
-def draw(results: dict[str, list[dict[str, Any]]], work: Workspace) -> None:
+def lowers(splits: list[dict[str, Any]], one: str, other: str) -> tuple[float, float, float]:
+    """How much lower a model's NLL is than another's on the same splits, with its 95 % interval."""
+    return over_repeats([split[other]["NLL"] - split[one]["NLL"] for split in splits])
+
+
+def said(splits: list[dict[str, Any]], one: str, other: str) -> str:
+    """That, and whether it is sure."""
+    low, middle, high = lowers(splits, one, other)
+    return f"**{word(low, middle)}** {middle:+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def draw(results: Results, work: Workspace) -> None:
     """How far each model's NLL is from the ensemble's, in the order of the gap that EnD leaves."""
     figure, axes = pyplot().subplots(figsize=(8, 4.2), layout="constrained")
     for offset, model in zip((-0.24, -0.08, 0.08, 0.24), ["one member", *STUDENTS], strict=True):
@@ -242,19 +238,33 @@ def draw(results: dict[str, list[dict[str, Any]]], work: Workspace) -> None:
 
 PAGE = """# UCI regression
 
-{members} networks a set, each with mean and variance, distilled into one Gaussian (EnD), {members} heads of [10, 1]
-units on one body (Hydra, grown from an EnD student) and a Normal-Wishart; {splits} of the standard splits (protein has
-5), mean ± sample standard deviation over them. Epochs of the ensembles: chosen for each set among 40, 160 and 400 on a
-held-out tenth of its first split's training rows. The paper's columns are over other splits and its own training, so
-compare orders and gaps, not the third digit.
+How much of a committee of forecasters does one network keep? By the means, M heads on one body (Hydra) have a lower NLL
+than one Gaussian (EnD) on {heads} sets, a Normal-Wishart on {wishart}.
 
-## Test NLL, in the targets' own units
+Test NLL, in the targets' own units:
 
 {nll}
 
+![NLL above the ensemble's](uci.png)
+
+How much lower an NLL is than another, over the splits, with its 95 % interval:
+
 {claims}
 
-![NLL above the ensemble's](uci.png)
+Our ensembles come within 0.2 nats of the paper's NLL {far} (`steps={recipe.steps}`).
+
+## How
+
+{recipe.members} networks a set, each with mean and variance, distilled into one Gaussian (EnD), {recipe.members} heads
+of [10, 1] units on one body (Hydra, grown from an EnD student) and a Normal-Wishart; {recipe.splits} of the standard
+splits (protein has 5), mean ± sample standard deviation over them. Epochs of the ensembles: chosen for each set among
+40, 160 and 400 on a held-out tenth of its first split's training rows. The paper's columns are over other splits and
+its own training, so compare orders and gaps, not the third digit.
+
+A Normal-Wishart explains with its knowledge whatever keeps its mean from the members' means: their spread, and its own
+error. Networks of 50 units, the paper's size, miss the means of naval's and yacht's members by more than these differ,
+so its knowledge is several times theirs there. On validation rows a (128, 128) student of the same ensembles had an NLL
+of -4.59 in the place of -4.36 on naval (ensemble -4.82), and 0.96 in the place of 1.06 on yacht (ensemble 0.91).
 
 ## Test RMSE
 

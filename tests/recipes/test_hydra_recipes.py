@@ -23,7 +23,7 @@ def test_uci(tmp_path):
     page = run(recipe, tmp_path)
     (row,) = [line for line in page.splitlines() if line.startswith("| yacht") and "-0.164" in line]
     assert row.count("±") == 5  # one member, ensemble and three students, over two splits
-    assert "Hydra's NLL is lower than EnD's" in page
+    assert "| set | Hydra's below EnD's | the ensemble's below Hydra's |" in page
     found = json.loads((tmp_path / "yacht-0.json").read_text())
     assert found["ensemble"]["ρ knowledge"] == pytest.approx(1)
     (tmp_path / "yacht-1.json").unlink()
