@@ -31,13 +31,18 @@ def _moved(images: Tensor, pixels: int, draws: Draws) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True, eq=False)
-class Shift(View):
-    """x′[h, w] = x[h + a, w + b] with a and b uniform in −pixels … pixels, 0 where that is outside."""
+class _Moved(View):
+    """Moved up, down and sideways by at most so many pixels."""
 
     pixels: int = 2
 
     def __post_init__(self) -> None:
         require_positive("pixels", self.pixels)
+
+
+@dataclass(frozen=True, eq=False)
+class Shift(_Moved):
+    """x′[h, w] = x[h + a, w + b] with a and b uniform in −pixels … pixels, 0 where that is outside."""
 
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         _require_images(self, inputs)
@@ -46,13 +51,8 @@ class Shift(View):
 
 
 @dataclass(frozen=True, eq=False)
-class Crop(View):
+class Crop(_Moved):
     """Padded by `pixels` on all sides, the edges repeated, and cut to the old size at a random place."""
-
-    pixels: int = 2
-
-    def __post_init__(self) -> None:
-        require_positive("pixels", self.pixels)
 
     def change(self, inputs: Tensor, draws: Draws) -> Tensor:
         _require_images(self, inputs)

@@ -25,7 +25,7 @@ def by_summary(found: SequencePrediction) -> SequencePrediction:
     return SequencePrediction(summarize(found.steps), found.tokens, found.mask)
 
 
-def measures_of(found: SequencePrediction) -> dict[str, Float[Tensor, "*batch"]]:
+def sequence_measures(found: SequencePrediction) -> dict[str, Float[Tensor, "*batch"]]:
     """Every measure of these sequences; of one model, whose knowledge is unknown, only what it knows."""
     if isinstance(found.steps, Categorical):
         return {name: getattr(found, name) for name in FIRST_ORDER}

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from solera.data import Span, Tags
 from solera.data.chunks import windows
+from solera.data.sequences import padded
 from solera.data.words import Word, words_of
 from solera.distributions.base import Prediction
 from solera.nn import Tagger, WordFeatures
@@ -75,7 +75,7 @@ def _exact(network: Tagger, inputs: Tensor, found: list[Entity], words: list[Wor
         some, own = found[first : first + TOGETHER], places[first : first + TOGETHER]
         lows = [max(0, start - CONTEXT) for start, _ in own]
         near = [inputs[low : stop + CONTEXT] for low, (_, stop) in zip(lows, own, strict=True)]
-        rows = pad_sequence(near, batch_first=True).to(network.output.weight.device)
+        rows = padded(near, 0)[0].to(network.output.weight.device)
         spans = [
             Span(row, start - low, stop - low, entity.type)
             for row, (entity, low, (start, stop)) in enumerate(zip(some, lows, own, strict=True))

@@ -21,7 +21,7 @@ from solera.data.pairs import read_lines
 from solera.decoding import Hypotheses, Step, beam, greedy, sample, together
 from solera.distributions.base import Prediction
 from solera.distributions.categorical import Categorical
-from solera.distributions.decoded import by_summary, measures_of
+from solera.distributions.decoded import by_summary, sequence_measures
 from solera.distributions.sequence import SequencePrediction, aggregate
 from solera.nn.call import call
 from solera.nn.stepwise import stepwise
@@ -115,7 +115,7 @@ def _written(asked: _Asked, pairs: Pairs, settings: _Settings) -> dict[str, Tens
     found = _hypotheses(asked, pairs, settings)
     best = [tokens[mask].tolist() for tokens, mask in zip(found.tokens[:, 0], found.mask[:, 0], strict=True)]
     said = _forced(asked, pairs.with_targets(best))
-    measures = measures_of(said)
+    measures = sequence_measures(said)
     if settings.over == "beams" and settings.beams > 1:
         measures = _over(asked, pairs, found)
     if settings.over == "samples":  # drawing has weighted them
@@ -137,7 +137,7 @@ def _over(asked: _Asked, pairs: Pairs, found: Hypotheses, temperature: float = 1
     exists = found.log_probs.isfinite()
     rows, columns = exists.nonzero().T
     targets = [found.tokens[row, b][found.mask[row, b]].tolist() for row, b in zip(rows, columns, strict=True)]
-    each = measures_of(_forced(asked, pairs.of(rows).with_targets(targets)))
+    each = sequence_measures(_forced(asked, pairs.of(rows).with_targets(targets)))
     result = {}
     for name, values in each.items():
         table = values.new_zeros(exists.shape)
