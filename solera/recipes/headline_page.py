@@ -220,11 +220,13 @@ the other's models. Kin8nm, power and concrete: the first of the standard splits
 number moved by three to five standard deviations are unfamiliar. Students are told the labels that the members were
 told, and the unlabelled inputs; where there are none of these, 15 % of the known rows are kept from the members as the
 student's validation data. Members of the three regressions were chosen among three to ten settings by the
-ensemble's NLL on a fifth of the known examples; the other members' settings were set once and not tuned. Satellite's
-test results had been seen in an earlier run without validation rows; pilots on validation examples had shown the
-detection of the unfamiliar inputs of satellite, letter, concrete and power. The student's settings are
-the defaults of `Distiller`, which were chosen on other data ([Training](../training.md), [Views](../views.md)). Studies
-were run in parts beside other work: costs are rough.
+ensemble's NLL on a fifth of the known examples; the other members' settings were set once and not tuned. The student's
+settings are the defaults of `Distiller`, which were chosen on other data ([Training](../training.md),
+[Views](../views.md)), but for one thing: that the network cuts features which have a common value into pieces was
+chosen on rows of adult's and satellite's training files as well, after a run of this page in which adult's student,
+without pieces, was 1.4 points less accurate than its ensemble. All test results had been seen in that run, satellite's
+also in one without validation rows; pilots on validation examples had shown the detection of the unfamiliar inputs of
+satellite, letter, concrete and power. Studies were run in parts beside other work: costs are rough.
 Judged on: {recipe.judged_on}.
 
 {origin(recipe, "headline", work)}
