@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from solera import Distiller, Ensemble, ProxyDirichlet, Student
+from solera.data.table import MISSING
 from solera.nn import MLP, PiecewiseLinear
 from solera.nn.default import network_for, pieces_for
 from solera.nn.piecewise import edges_of, worth_cutting
@@ -90,7 +91,7 @@ def test_how_many_pieces():
     assert not any(isinstance(layer, PiecewiseLinear) for layer in network_for(x[:, :3], 3))
 
 
-def test_a_student_of_trees_is_saved_loaded_and_exported_with_its_pieces(tmp_path, short_rounds):
+def test_a_student_of_trees_is_saved_and_loaded_with_its_pieces(tmp_path, short_rounds):
     from sklearn.tree import DecisionTreeClassifier
 
     x = rows()
@@ -103,9 +104,6 @@ def test_a_student_of_trees_is_saved_loaded_and_exported_with_its_pieces(tmp_pat
     assert (said.mean.argmax(-1) == y).float().mean() > 0.97
     student.save(tmp_path / "student")
     torch.testing.assert_close(Student.load(tmp_path / "student").predict(x).mean, said.mean, rtol=0, atol=0)
-    export(student, tmp_path / "student.onnx", x)
-    graph = Graph(tmp_path / "student.onnx")(x)
-    np.testing.assert_allclose(graph["knowledge"], said.knowledge, rtol=1e-4, atol=1e-6)
 
 
 def test_what_cannot_be_is_refused():
@@ -113,3 +111,21 @@ def test_what_cannot_be_is_refused():
         MLP(3, 2, pieces=[1, 2])
     with pytest.raises(ValueError, match="a feature has -1 pieces: pass how many, 0 for none"):
         PiecewiseLinear([3, -1])
+
+
+def test_a_table_with_words_and_gaps_has_pieces_too(tmp_path):
+    draw = torch.Generator().manual_seed(0)
+    x = torch.cat([torch.randint(0, 3, (400, 1), generator=draw).float(), rows()[:, 3:]], 1)
+    x[::7, 1] = MISSING
+    network = MLP.for_table(x, [3, 0, 0], 2, (8,), pieces=12)
+    cut = network.settings["pieces"]
+    assert len(cut) == 6  # two numbers, where the first is missing, three words
+    assert cut[0] > 0
+    assert cut[1] > 0
+    assert cut[2:] == [0, 0, 0, 0]
+    student = Student(network, ProxyDirichlet()).eval()
+    student.save(tmp_path / "student")
+    said = Student.load(tmp_path / "student").predict(x)
+    torch.testing.assert_close(said.mean, student.predict(x).mean, rtol=0, atol=0)
+    export(student, tmp_path / "student.onnx", x)
+    np.testing.assert_allclose(Graph(tmp_path / "student.onnx")(x)["mean"], said.mean, rtol=1e-4, atol=1e-6)
