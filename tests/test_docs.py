@@ -102,7 +102,8 @@ def test_scikit_learn_from_a_vote_to_a_student(tmp_path, monkeypatch, short_roun
 
 def run_page(page, scope):
     for title, code in blocks(page):
-        exec(compile(code, f"{page}, {title}", "exec"), scope)
+        shorter = code.replace("epochs=60,", "epochs=6,")  # it shows that the code runs, not how good the student is
+        exec(compile(shorter, f"{page}, {title}", "exec"), scope)
     return scope
 
 

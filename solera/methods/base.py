@@ -66,6 +66,7 @@ class Method(ABC):
     """One way to turn M opinions into one student. Its fields are its hyper-parameters: a method is its own config."""
 
     adaptive: ClassVar[bool] = False  # part of the loss follows the output and is held constant in its gradient
+    judged_by_mean: ClassVar[bool] = False  # held-out examples pick the epoch by KL(p̄ ‖ mean), not by the loss
 
     def student(self, model: nn.Module, members: int) -> nn.Module:
         """`model`, given the head this method needs; default: as it is."""
@@ -93,14 +94,6 @@ class Method(ABC):
     def softmax(self) -> bool:
         """Whether in training the mean of a prediction is the softmax of the output; default: no."""
         return False
-
-    @property
-    def judged_by(self) -> "Method":
-        """The method whose loss on held-out examples picks the best epoch and ends a patient training; default: itself.
-
-        Another one where the loss of a network that has learned nothing can be lower than that of a good one.
-        """
-        return self
 
     def batch_loss(
         self, output: Tensor, targets: Targets, batch: Batch, progress: float = 1.0

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -18,7 +19,6 @@ from solera.distributions.mixture import Mixture
 from solera.distributions.sizing import fit_precision, mapped, require_map
 from solera.distributions.summary import TopK
 from solera.methods.base import Method
-from solera.methods.end import EnD
 
 
 def proxy_precision(
@@ -145,6 +145,10 @@ class ProxyDirichlet(Method):
     α₀ = e^{a·lse(z) + b} with a = `precision_slope`, b = `precision_shift` (to the ensemble's knowledge).
     """
 
+    # The loss divides by β̂₀, which is small where members contradict each other: a network that is sure of new examples
+    # pays more there than one that knows nothing. The precision is fitted on the same examples after the training.
+    judged_by_mean: ClassVar[bool] = True
+
     match: Match = "rmi"
     as_released: bool = False
     as_published: bool = False
@@ -176,15 +180,6 @@ class ProxyDirichlet(Method):
     @property
     def softmax(self) -> bool:
         return not self.as_published and self.mean_temperature == 1 and self.mean_offset == 0
-
-    @property
-    def judged_by(self) -> EnD:
-        """KL(p̄ ‖ softmax(z)): the precision is fitted on the same held-out examples after the training.
-
-        The loss itself divides by β̂₀. Where members contradict each other, β̂₀ is small, and a network that is sure of
-        new examples pays more than one that knows nothing.
-        """
-        return EnD()
 
     def predict(self, output: Tensor) -> Dirichlet:
         return Dirichlet.from_logits(output, offset=1.0) if self.as_published else mapped(output, *self._map)

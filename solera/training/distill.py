@@ -90,7 +90,7 @@ def distill(
     changes = [*([] if perturbation is None else [perturbation])]
     changes += [] if seen is None or folder is None else [fingerprint_of_views(seen)]
     its = task or (task_of_family(said.family) if first.target is None else task_of(first.target))
-    changes += [] if held is None or method.judged_by == method else [method.judged_by]
+    changes += ["judged by the mean"] if held is not None and method.judged_by_mean else []
     identity = repr((teacher.fingerprints, method, *changes, task))
     lesson = Lesson(teacher, student, method, its, batches, held, admit, perturbation, watch, identity)
     if training.epochs == "patient" and held is not None:

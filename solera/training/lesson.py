@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from solera.core.errors import DivergedError
 from solera.data import Batch, ManyBatches
 from solera.methods.base import Method
+from solera.methods.end import EnD
 from solera.nn.call import call
 from solera.nn.last_layer import Unfinished, call_unfinished
 from solera.perturbations import Perturbation
@@ -85,7 +86,7 @@ class Lesson:
 
     def criterion(self, training: Training) -> Objective:
         """What held-out examples judge an epoch by."""
-        return self.objective(training, self.method.judged_by)
+        return self.objective(training, EnD() if self.method.judged_by_mean else None)
 
     def _label_loss(self, output: Any, batch: Batch, smoothing: float = 0.0) -> Tensor:
         return self.task.label_loss(self.student, self.method.predict_in_training(output), batch, smoothing)
