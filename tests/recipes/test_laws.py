@@ -74,6 +74,8 @@ def test_the_annotators_differ_in_the_middle_alone():
 @pytest.mark.data
 @needs_data
 def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):
+    whole = laws.load_npz
+    monkeypatch.setattr(laws, "load_npz", lambda *where: {key: rows[::5] for key, rows in whole(*where).items()})
     recipe = Laws(data=str(DATA), **TINY)
     real, calls = Laws._repeat, []
 
