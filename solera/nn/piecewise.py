@@ -9,6 +9,7 @@ from torch import Tensor, nn
 SMALLEST = 1e-6  # the shortest piece, in the units of standardised features
 FEWEST = 4  # values of a feature: with no more of them it is left as it is
 COMMON = 0.2  # of all values: from this share on, one value is common
+ENOUGH = 100_000  # rows by which that is told, spread evenly over all of them
 
 
 class PiecewiseLinear(nn.Module):
@@ -53,8 +54,8 @@ def worth_cutting(values: Float[Tensor, " N"]) -> bool:
     No mean and scale serves such a feature. A smooth one is served by them: cut into pieces, it brings a student no
     nearer to its ensemble on familiar inputs, and further from it on unfamiliar ones.
     """
-    counts = values.unique(return_counts=True)[1]
-    return len(counts) > FEWEST and bool(counts.max() >= COMMON * len(values))
+    counts = _some(values).unique(return_counts=True)[1]
+    return len(counts) > FEWEST and bool(counts.max() >= COMMON * counts.sum())
 
 
 def edges_of(features: Float[Tensor, "N D"], most: int) -> list[Tensor]:
@@ -63,11 +64,16 @@ def edges_of(features: Float[Tensor, "N D"], most: int) -> list[Tensor]:
     `most` pieces by each. The distinct values are for what lies beside the common value. Others have no edges.
     """
     shares, found = torch.linspace(0, 1, most + 1, dtype=torch.float64), []
-    for values in features.double().T:
+    for values in _some(features).double().T:
         edges = torch.cat([_quantiles(some, shares) for some in (values.sort().values, values.unique())]).unique()
         edges = edges[torch.cat([edges.new_ones(1, dtype=torch.bool), edges.diff() > SMALLEST])]
         found.append((edges if worth_cutting(values) else edges[:1]).float())
     return found
+
+
+def _some(rows: Float[Tensor, "N *D"]) -> Float[Tensor, "n *D"]:
+    """Enough of them, in their order."""
+    return rows[:: max(1, len(rows) // ENOUGH)]
 
 
 def _quantiles(ordered: Float[Tensor, " N"], shares: Float[Tensor, " S"]) -> Float[Tensor, " S"]:
