@@ -138,7 +138,14 @@ def test_only_networks_are_built_at_every_depth(tmp_path):
 def test_every_network_that_keeps_its_settings_can_be_built():
     kinds = {name: getattr(solera.nn, name) for name in solera.nn.__all__}
     networks = {name for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, torch.nn.Module)}
-    parts = {"LogMel", "Standardize", "Table", "Units", "WordFeatures"}  # no student is one of these alone
+    parts = {
+        "LogMel",
+        "PiecewiseLinear",
+        "Standardize",
+        "Table",
+        "Units",
+        "WordFeatures",
+    }  # no student is one of these alone
     assert set(NAMES) == networks - parts
 
 
@@ -149,6 +156,7 @@ def test_every_network_that_keeps_its_settings_can_be_built():
         {"inputs": 4, "outputs": 3, "hidden": [10**8]},
         {"inputs": 4, "outputs": 3, "hidden": [10**6, 10**6]},
         {"inputs": 4, "outputs": 3, "hidden": [1] * 20_000},
+        {"inputs": 4, "outputs": 3, "hidden": [8], "pieces": [10**10, 0, 0, 0]},
     ],
 )
 def test_a_huge_network_beside_small_weights_takes_no_memory(tmp_path, settings):
