@@ -130,6 +130,7 @@ def draw(found: Found, work: Workspace) -> None:
     figure, panels = plt.subplots(1, len(found), figsize=(4.6 * len(found), 4.4), layout="constrained", squeeze=False)
     for panel, (name, one) in zip(panels[0], found.items(), strict=True):
         panel.axvline(BUDGET, color="0.8", linewidth=1, zorder=0)
+        panel.text(1.08 * BUDGET, 0.97, f"{BUDGET:g} ms", color="0.5", transform=panel.get_xaxis_transform())
         for known, rows in one["scores"].items():
             errors = 100 - 100 * np.array([row["accuracy"] for row in rows])
             bar = errors.std(ddof=1) if len(errors) > 1 else 0.0
