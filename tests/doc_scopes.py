@@ -115,7 +115,9 @@ def _() -> Scope:
     from solera.nn import Recogniser
     from solera.tasks import Seq2Seq
 
-    make = lambda: Recogniser(len(tokenizer), rate=8000)  # noqa: E731
+    def make() -> Recogniser:
+        return Recogniser(len(tokenizer), rate=8000)
+
     ensemble = solera.train_ensemble(make, test, 2, solera.Training(epochs=1), task=Seq2Seq())
     models = {"single": ensemble.member(0), "ensemble": ensemble}
     return {"test": test, "noise": [np.random.randn(4000).astype(np.float32)], "models": models}
@@ -132,7 +134,10 @@ def _() -> Scope:
 
     pairs = solera.Pairs("train.de", "train.en")
     test = solera.Pairs("test.de", "test.en", pairs.tokenizer)
-    make = lambda: Translator(len(pairs.tokenizer), width=32)  # noqa: E731
+
+    def make() -> Translator:
+        return Translator(len(pairs.tokenizer), width=32)
+
     ensemble = solera.train_ensemble(make, pairs, 2, solera.Training(epochs=1), task=Seq2Seq())
     return {"test": test, "models": {"single": ensemble.member(0), "ensemble": ensemble}}
 

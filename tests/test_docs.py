@@ -107,13 +107,8 @@ def run_page(page, scope):
     return scope
 
 
-ELSEWHERE = {
-    "your-own-loop.md",
-    "tagging.md",
-    "scikit-learn.md",
-    "serve.md",
-    "adding-a-task.md",
-}  # tested above and below
+# pages with a test of their own
+ELSEWHERE = {"your-own-loop.md", "tagging.md", "scikit-learn.md", "serve.md", "adding-a-task.md"}
 
 
 @pytest.mark.parametrize("page", sorted(SCOPES))

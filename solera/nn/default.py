@@ -17,8 +17,7 @@ def network_for(inputs: Tensor, outputs: int, targets: Tensor | None = None) -> 
     For regression, `targets` are some of the numbers to expect: rows only, and in their units.
     """
     if inputs.ndim == 2:
-        pieces = pieces_for(inputs) if targets is None else 0
-        return MLP.for_inputs(inputs, outputs, hidden=(128, 128), targets=targets, pieces=pieces)
+        return MLP.for_inputs(inputs, outputs, (128, 128), targets=targets, pieces=pieces_for(inputs, targets))
     if inputs.ndim == 4 and inputs.shape[1] <= 4 and targets is None:
         size = min(inputs.shape[2:])
         channels = tuple(16 << step for step in range(4) if size >> (step + 1) >= 2) or (16,)
@@ -29,11 +28,13 @@ def network_for(inputs: Tensor, outputs: int, targets: Tensor | None = None) -> 
     )
 
 
-def pieces_for(rows: Tensor) -> int:
+def pieces_for(rows: Tensor, targets: Tensor | None = None) -> int:
     """Into how many pieces features of rows such as these are cut: fewer for few rows, or many features; 0: none.
 
-    For classes, which students of trees then follow far better (docs/training.md); not tried for continuous targets.
+    For classes, which students of trees then follow far better (docs/training.md); not for continuous `targets`.
     """
+    if targets is not None:
+        return 0
     columns = sum(worth_cutting(values) for values in rows.T)
     pieces = min(MOST_PIECES, len(rows) // ROWS_A_PIECE, MOST_FEATURES // max(columns, 1))
     return pieces if columns and pieces >= FEWEST else 0

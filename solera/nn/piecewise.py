@@ -61,13 +61,16 @@ def worth_cutting(values: Float[Tensor, " N"]) -> bool:
 def edges_of(features: Float[Tensor, "N D"], most: int) -> list[Tensor]:
     """Where to cut every feature that is worth it: at quantiles of its values and of its distinct values.
 
-    `most` pieces by each. The distinct values are for what lies beside the common value. Others have no edges.
+    `most` pieces by each. The distinct values are for what lies beside the common value. The others have no piece.
     """
     shares, found = torch.linspace(0, 1, most + 1, dtype=torch.float64), []
     for values in _some(features).double().T:
+        if not worth_cutting(values):
+            found.append(values[:1].float())
+            continue
         edges = torch.cat([_quantiles(some, shares) for some in (values.sort().values, values.unique())]).unique()
-        edges = edges[torch.cat([edges.new_ones(1, dtype=torch.bool), edges.diff() > SMALLEST])]
-        found.append((edges if worth_cutting(values) else edges[:1]).float())
+        apart = torch.cat([edges.new_ones(1, dtype=torch.bool), edges.diff() > SMALLEST])
+        found.append(edges[apart].float())
     return found
 
 

@@ -82,17 +82,14 @@ class Tabular(Recipe):
         trained = {LABELS: [self._network(LABELS, r, batches, work.folder / name) for r in range(self.repeats)]}
         for kind, teacher in (("in sample", fixed["ensemble"]), ("out of fold", Ensemble(estimators, saw=saw))):
             memory = capture(teacher, batches, work.folder / name / kind.replace(" ", "-"), "mean")
-            for label, method in STUDENTS.items():
-                known = f"{label}, {kind}"
+            asked = {f"{label}, {kind}": (method, self.pieces) for label, method in STUDENTS.items()}
+            asked |= {PLAIN: (STUDENTS["EnD"], 0)} if kind == "in sample" else {}
+            for known, (method, pieces) in asked.items():
                 work.say(f"{name}: distilling {known}")
                 trained[known] = [
-                    self._network(known, r, batches, work.folder / name, memory, method) for r in range(self.repeats)
+                    self._network(known, r, batches, work.folder / name, memory, method, pieces)
+                    for r in range(self.repeats)
                 ]
-        memory = capture(fixed["ensemble"], batches, work.folder / name / "in-sample", "mean")
-        work.say(f"{name}: distilling {PLAIN}")
-        trained[PLAIN] = [
-            self._network(PLAIN, r, batches, work.folder / name, memory, pieces=0) for r in range(self.repeats)
-        ]
         numbered = {f"{known} {r}": model for known, each in trained.items() for r, model in enumerate(each)}
         result = evaluate({**fixed, **numbered}, x_test, y_test, resamples=self.resamples)
         rows = result.rows

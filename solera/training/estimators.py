@@ -117,8 +117,7 @@ class _Distilled(BaseEstimator):
         numbers = torch.from_numpy(targets) if names is None else None
         torch.manual_seed(stream(training.seed, "student"))
         outputs = method.outputs(1 if names is None else len(names))
-        pieces = pieces_for(x) if numbers is None else 0
-        network = MLP.for_table(x, columns.sizes, outputs, tuple(self.hidden), numbers, pieces)
+        network = MLP.for_table(x, columns.sizes, outputs, tuple(self.hidden), numbers, pieces_for(x, numbers))
         share, views = self.validation_fraction, self.views
         if views == "auto" and (isinstance(ensemble, (list, tuple)) or getattr(ensemble, "live", False)):
             words = tuple(number for number, size in enumerate(columns.sizes) if size)

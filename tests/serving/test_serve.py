@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import time
-from pathlib import Path
 
 import httpx
 import numpy as np
@@ -17,6 +16,7 @@ import torch
 from solera import Student
 from solera.serving import Settings, serve
 from tests.serving.service import CLIENT, FEATURES, JSON, LABELS, NPY, NPZ, digits, packed, post, rows, service
+from tests.test_docs import blocks
 
 SPLIT = ("mean", "total", "data", "knowledge")
 
@@ -261,7 +261,6 @@ def test_a_graph_of_another_maker_is_refused(tmp_path):
 
 
 def test_it_is_asked_as_the_documentation_says(digits_service, capsys):
-    page = Path(__file__).parents[2] / "docs" / "serve.md"
-    (code,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+    ((_, code),) = blocks("serve.md")
     exec(compile(code.replace("http://127.0.0.1:8000", digits_service.url), "serve.md", "exec"), {})
     assert capsys.readouterr().out.startswith("(100, 8) ")

@@ -138,14 +138,8 @@ def test_only_networks_are_built_at_every_depth(tmp_path):
 def test_every_network_that_keeps_its_settings_can_be_built():
     kinds = {name: getattr(solera.nn, name) for name in solera.nn.__all__}
     networks = {name for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, torch.nn.Module)}
-    parts = {
-        "LogMel",
-        "PiecewiseLinear",
-        "Standardize",
-        "Table",
-        "Units",
-        "WordFeatures",
-    }  # no student is one of these alone
+    # no student is one of these alone
+    parts = {"LogMel", "PiecewiseLinear", "Standardize", "Table", "Units", "WordFeatures"}
     assert set(NAMES) == networks - parts
 
 
