@@ -43,6 +43,12 @@ def judged(claim: str, low: float, middle: float, high: float, least: float = 0.
     return f"- **{word(low, middle, least)}**: {claim} ({100 * middle:.2f}, {100 * low:.2f} to {100 * high:.2f})"
 
 
+def judged_cell(low: float, middle: float, high: float, least: float = 0.0, scale: float = 100, digits: int = 1) -> str:
+    """The same in a table, whose header has the claim."""
+    numbers = f"{scale * middle:+.{digits}f} ({scale * low:+.{digits}f} to {scale * high:+.{digits}f})"
+    return f"**{word(low, middle, least)}** {numbers}"
+
+
 def over_repeats(values: Sequence[float]) -> tuple[float, float, float]:
     """The 95 % interval of the mean by Student's t, with the mean between its ends; infinite for fewer than three."""
     numbers = np.asarray(values, dtype=float)

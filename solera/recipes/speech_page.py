@@ -7,7 +7,7 @@ from solera.evaluation import Evaluation
 from solera.evaluation.evaluation import display
 from solera.recipes.base import Workspace
 from solera.recipes.page import judged, origin, pyplot, save_figure, spread, table
-from solera.recipes.sequence_page import draw_rejection, every_measure
+from solera.recipes.sequence_page import draw_rejection, every_measure, skill_kept
 
 if TYPE_CHECKING:
     from solera.recipes.speech import Speech
@@ -99,14 +99,7 @@ def claims(found: Found) -> str:
             claim = f"{model} tells a new speaker by {MEASURES[key]}, AUROC at least {100 * least:.0f}"
             at_least(claim, model, f"OOD new speaker {key}", least)
     for name in [name for name in whole.elements if name != "test"]:
-        own, theirs = (whole.rows[model].get(f"OOD {name} knowledge") for model in ("SEnD²", "ensemble"))
-        if own is not None and theirs is not None and theirs > 0.5:
-            share = (own - 0.5) / (theirs - 0.5)
-            said = "Held by the mean, not surely" if share >= 0.8 else "Not held"
-            lines.append(
-                f"- **{said}**: SEnD² keeps 80 % of the ensemble's skill above chance at telling {name} by knowledge "
-                f"({100 * share:.0f} %, no interval)"
-            )
+        lines += skill_kept(whole, name)
     return "\n".join(lines)
 
 

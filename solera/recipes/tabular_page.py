@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from solera.recipes.base import Workspace
-from solera.recipes.page import pyplot, save_figure, spread, table, word
+from solera.recipes.page import judged_cell, pyplot, save_figure, spread, table
 from solera.tasks import Row
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def claims(found: Found) -> str:
         cells = []
         for gaps in (each["gaps"][f"{one} − {other}"][metric] for each in found.values()):
             low, middle, high = sorted(sign * value for value in gaps)
-            numbers = f"{scale * middle:+.{digits}f} ({scale * low:+.{digits}f} to {scale * high:+.{digits}f})"
-            cells.append(f"**{word(low, middle, -slack)}** {numbers}")
+            cells.append(judged_cell(low, middle, high, -slack, scale, digits))
         rows.append([claim, *cells])
     slowest = [max(one["speed"][known][0] for known in one["speed"] if "," in known) for one in found.values()]
     said = [f"**{'Held' if time <= BUDGET else 'Not held'}** {time:.2f}, the slowest" for time in slowest]
