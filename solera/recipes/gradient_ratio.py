@@ -135,7 +135,7 @@ class GradientRatio(Recipe):
         }
         last = {where: {name: number(values[-1]) for name, values in rows.items()} for where, rows in ratios.items()}
         findings = FINDINGS if self.classes[-1] >= 1000 else "What the paper claims shows with 1,000 classes or more.\n"
-        text = (PAGE + findings).format(tables=tables, last=last, classes=f"{self.classes[-1]:,}")
+        text = (PAGE + findings + HOW).format(tables=tables, last=last, classes=f"{self.classes[-1]:,}")
         return f"{text}\n{origin(self, 'gradient-ratio', work)}\n"
 
 
@@ -160,33 +160,11 @@ LINES: dict[str, dict[str, Any]] = {
 PAGE = """\
 # Gradient ratio
 
-Why does the original EnD² loss fail with many classes? The proxy paper (Ryabinin et al., 2021, section 3, Figure 1)
-compares how hard each loss pulls at the logit of the class that matters with how hard it pulls at all others:
-ρ = (K − 1)/K · |∂L/∂z₁| / Σ_{{k ≥ 2}} |∂L/∂z_k|. A ρ that falls as K grows means a network that is kept busy by classes
-nobody asks about. This page computes the same ratio exactly (float64, automatic differentiation; checked against
-mpmath and against the losses Solera ships).
+Why does the original EnD² loss fail with many classes? Because it pulls less at the class that matters than at all
+others: with {classes} classes, before any training, the ratio ρ of the two is {last[initialisation][Dirichlet NLL]} for
+EnD² (Dirichlet NLL) and {last[initialisation][reverse KL, +1]} for the proxy loss (reverse KL, +1).
 
 ![ρ against the number of classes for six losses in three situations](gradient-ratio.png)
-
-The target is π = (1 − ε, ε/(K − 1), …) with ε = 10⁻⁴; for the divergences β = 10⁵·π. The network says e^z = 1
-everywhere at initialisation, 9·10⁴·(1 − 5ε, 5ε/(K − 1), …) near convergence, and the same with the first and the last
-class exchanged when it has misclassified. "+1" adds one to every concentration of the model and of the target, as the
-proxy loss does. Cross-entropy is EnD, Dirichlet NLL is EnD², reverse KL, +1 is Proxy-Dirichlet.
-
-## Initialisation
-
-{tables[initialisation]}
-
-## Near convergence
-
-{tables[near convergence]}
-
-(The Dirichlet NLL's peak near K = 100 is no merit: there the tail's gradient passes through zero on its way from one
-sign to the other.)
-
-## Misclassified
-
-{tables[misclassified]}
 
 """
 
@@ -217,4 +195,31 @@ The paper prints no numbers, only the figure, so this is a comparison of stateme
 
 In short: neither at initialisation nor after an error does the reverse KL let the tail drown the target class, which is
 what stalls EnD² with many classes. That its ρ never falls as K grows is not so.
+"""
+
+HOW = """
+## How
+
+The proxy paper (Ryabinin et al., 2021, section 3, Figure 1) compares how hard each loss pulls at the logit of the class
+that matters with how hard it pulls at all others: ρ = (K − 1)/K · |∂L/∂z₁| / Σ_{{k ≥ 2}} |∂L/∂z_k|. A ρ that falls as K
+grows means a network that is kept busy by classes nobody asks about. This page computes the same ratio exactly
+(float64, automatic differentiation; checked against mpmath and against the losses Solera ships).
+
+The target is π = (1 − ε, ε/(K − 1), …) with ε = 10⁻⁴; for the divergences β = 10⁵·π. The network says e^z = 1
+everywhere at initialisation, 9·10⁴·(1 − 5ε, 5ε/(K − 1), …) near convergence, and the same with the first and the last
+class exchanged when it has misclassified. "+1" adds one to every concentration of the model and of the target, as the
+proxy loss does. Cross-entropy is EnD, Dirichlet NLL is EnD², reverse KL, +1 is Proxy-Dirichlet.
+
+Initialisation:
+
+{tables[initialisation]}
+
+Near convergence (the Dirichlet NLL's peak near K = 100 is no merit: there the tail's gradient passes through zero on
+its way from one sign to the other):
+
+{tables[near convergence]}
+
+Misclassified:
+
+{tables[misclassified]}
 """

@@ -1,5 +1,6 @@
 """Ensembles of translators into one: token-level distillation, SEnD², and what each knows about its own outputs."""
 
+import time
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from solera.teachers.codecs import TopKCodec
 from solera.training import Student, Training, distill, fit, translate
 from solera.training.translated import TranslatedPairs
 
+TIMED = 50  # sentences, on the clock
 FOLDER, HELD = "translation", 1_000_000  # examples held out are numbered from there on
 FILES = {
     "train": "multi30k.train.{}.gz",
@@ -100,7 +102,8 @@ class Translation(Recipe):
         )
         tokens = evaluate(models, study.sets["test"], task=Seq2Seq(), resamples=min(50, self.resamples))
         own = evaluate(models, said["ensemble"]["test"], task=Seq2Seq())
-        found = Found(whole, tokens, own, study.memory_facts(), self.members_alone(study))
+        seconds = work.remember("seconds", partial(study.seconds, models))
+        found = Found(whole, tokens, own, study.memory_facts(), self.members_alone(study), seconds)
         draw(whole, work)
         for name, evaluation in (("sentences", whole), ("tokens", tokens)):
             evaluation.save(work.folder / "evaluation" / name)
@@ -146,6 +149,11 @@ class Study:
     def train(self) -> Pairs:
         """The training set."""
         return self.pairs("train")
+
+    @cached_property
+    def held(self) -> Pairs:
+        """Pairs held out, by which the students' best epoch and the size of their uncertainty are chosen."""
+        return self.pairs("held")
 
     @cached_property
     def sets(self) -> dict[str, Pairs]:
@@ -195,26 +203,39 @@ class Study:
     @cache  # noqa: B019
     def own(self, name: str) -> TranslatedPairs:
         """The ensemble's own outputs for the training set, or for the pairs held out."""
-        pairs = self.train if name == "train" else self.pairs("held")
+        pairs = self.train if name == "train" else self.held
         self.work.say(f"the ensemble translates {pairs.examples} sentences")
         return translate(self.ensemble, pairs, self.recipe.own_beams, folder=self.folder / "own" / name)
 
-    def memory(self, name: str, keep: int) -> TransferSet:
+    def asked(self, what: str) -> tuple[Pairs, Pairs]:
+        """What the ensemble is asked about, to learn from and held out: the references, or its own outputs."""
+        return (self.own("train"), self.own("held")) if what == "own" else (self.train, self.held)
+
+    def memory(self, what: str, keep: int) -> TransferSet:
         """What the ensemble says about the references, or about its own outputs."""
-        path, codec = self.folder / "memory" / f"{name}-{keep}", TopKCodec(keep=keep)
-        if name == "references":
-            return capture(self.ensemble, self.train, path, codec)
-        capture(self.ensemble, self.own("train"), path, codec)
-        return capture(self.ensemble, self.own("held"), path, codec)
+        path, codec = self.folder / "memory" / f"{what}-{keep}", TopKCodec(keep=keep)
+        train, held = self.asked(what)
+        capture(self.ensemble, train, path, codec)
+        return capture(self.ensemble, held, path, codec)
 
     def memory_facts(self) -> dict[str, float]:
         """Bytes of the memory on the disk for each token, by what is kept."""
-        tokens = sum(len(target) for target in self.train.written or [])
+        tokens = sum(len(target) for pairs in (self.train, self.held) for target in pairs.written or [])
         return {
             str(keep): sum(file.stat().st_size for file in path.glob("*.safetensors")) / tokens
             for keep in (self.recipe.keep, *self.recipe.sweep)
             if (path := self.folder / "memory" / f"references-{keep}").exists()
         }
+
+    def seconds(self, models: dict[str, Ensemble | Student], turns: int = 3) -> dict[str, float]:
+        """To translate a test sentence, the best of a few turns that all take one after another."""
+        some, taken = _first(self.sets["test"], TIMED), {name: [] for name in ("single", "ensemble", "SEnD²", "EnD")}
+        for _ in range(turns):
+            for name, times in taken.items():
+                start = time.perf_counter()
+                translate(models[name], some, self.recipe.beams)
+                times.append((time.perf_counter() - start) / some.examples)
+        return {name: min(times) for name, times in taken.items()}
 
     def models(self) -> dict[str, Ensemble | Student]:
         """By name, in the order of the tables."""
@@ -238,21 +259,20 @@ class Study:
         return Student(self.ensemble.models[0], EnD(), tokenizer=self.tokenizer)
 
     def student(self, name: str, method: Method, what: str, keep: int, label_weight: float) -> Student:
-        """Distilled from a memory; of the ensemble's own outputs, its uncertainty is sized on the pairs held out."""
+        """Distilled from a memory of the references, or of the ensemble's own outputs."""
         kept = self.folder / "students" / name
         if (kept / "config.json").exists():
             return Student.load(kept)
         self.work.say(f"distilling {name}")
-        memory = self.memory(what, keep)
-        own = what == "own"
+        train, held = self.asked(what)
         student = distill(
-            memory,
+            self.memory(what, keep),
             self.network(),
-            self.own("train") if own else self.train,
+            train,
             method,
             self.student_training(label_weight),
             task=Seq2Seq(),
-            validation=self.own("held") if own else None,
+            validation=held,
             start=self.single,
             folder=self.folder / "training" / name,
         )

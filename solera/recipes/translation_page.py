@@ -31,6 +31,12 @@ PROXY = {
     "sequence KD": (29.4, 1.52, 0.40, 79.5, None, 15.6, None),
     "SEnD²": (29.5, 1.52, 0.40, 78.3, 97.1, 15.9, 60.1),
 }
+OVERVIEW = {
+    "PRR": "PRR by total",
+    "OOD permuted total": "permuted, total",
+    "OOD permuted rmi": "permuted, RMI",
+    "OOD French rmi": "French, RMI",
+}
 MEASURES = {"total": "total", "knowledge": "knowledge", "rmi": "RMI", "score_total": "score", "score_rmi": "score RMI"}
 
 
@@ -43,51 +49,41 @@ class Found:
     own: Evaluation  # of the ensemble's own outputs, teacher-forced
     bytes: dict[str, float]  # of the memory for each token, by what is kept
     alone: list[Row]  # every member's own BLEU and chrF
-    seconds: dict[str, float]  # to translate a hundred sentences
+    seconds: dict[str, float]  # to translate a sentence
 
 
 def _of(paper: float | None, digits: int = 1) -> str:
     return "–" if paper is None else f"{paper:.{digits}f}"
 
 
-def _shown(found: Found, model: str, key: str) -> str:
-    """A number of the sentences that a model wrote."""
-    return display(key, found.whole.rows[model].get(key), found.whole.task)
-
-
 def answer(found: Found) -> str:
-    """Two sentences that a practitioner understands."""
+    """What a practitioner wants to know."""
 
-    def shown(model: str, *keys: str) -> str:
-        return " and ".join(_shown(found, model, key) for key in keys)
+    def shown(model: str, key: str) -> str:
+        return display(key, found.whole.rows[model].get(key), found.whole.task)
 
-    knows = "OOD permuted rmi", "OOD French rmi"
+    def both(model: str) -> str:
+        return f"{shown(model, 'OOD permuted rmi')} and {shown(model, 'OOD French rmi')}"
+
     return (
-        f"One member has {shown('single', 'BLEU')} BLEU, the ensemble {shown('ensemble', 'BLEU')}, EnD "
-        f"{shown('EnD', 'BLEU')}, SEnD² {shown('SEnD²', 'BLEU')}; a student takes "
-        f"{found.seconds['SEnD²'] / found.seconds['ensemble']:.2f} of the ensemble's time. By its reverse mutual "
-        f"information SEnD² tells sentences with their words shuffled, and French ones, from test sentences with an "
-        f"AUROC of {shown('SEnD²', *knows)} (the ensemble: {shown('ensemble', *knows)})."
+        f"One member has {shown('single', 'BLEU')} BLEU, the ensemble {shown('ensemble', 'BLEU')}, the students EnD "
+        f"{shown('EnD', 'BLEU')} and SEnD² {shown('SEnD²', 'BLEU')}, in "
+        f"{found.seconds['SEnD²'] / found.seconds['ensemble']:.2f} of the ensemble's time. By its reverse "
+        "mutual information SEnD² tells sentences whose words are shuffled, and French ones, from test sentences with "
+        f"an AUROC of {both('SEnD²')} (the ensemble: {both('ensemble')})."
     )
 
 
 def overview(found: Found) -> str:
     """Every model in one line."""
-    keys = {"BLEU": "BLEU", "chrF": "chrF", "PRR": "PRR by total"}
-    knows = {
-        "OOD permuted total": "permuted, total",
-        "OOD permuted rmi": "permuted, RMI",
-        "OOD French rmi": "French, RMI",
-    }
     rows = []
-    for name in found.whole.rows:
-        token = found.tokens.rows[name]
-        told = [f"{100 * (token['ECE-1'] or 0):.2f}", f"{token['NLL']:.3f}"]
-        told += [_shown(found, name, key) for key in (*list(keys)[2:], *knows)]
-        seconds = f"{10 * found.seconds[name]:.0f}" if name in found.seconds else "–"
-        rows.append([name, *(_shown(found, name, key) for key in list(keys)[:2]), *told, seconds])
-    head = ["model", "BLEU", "chrF", "ECE-1, %", "NLL", "PRR by total", *knows.values(), "ms a sentence"]
-    return table(head, rows)
+    for name, row in found.whole.rows.items():
+        token, seconds = found.tokens.rows[name], found.seconds.get(name)
+        told = [display(key, row[key], found.whole.task) for key in ("BLEU", "chrF")]
+        told += [f"{100 * (token['ECE-1'] or 0):.2f}", f"{token['NLL']:.3f}"]
+        told += [display(key, row.get(key), found.whole.task) for key in OVERVIEW]
+        rows.append([name, *told, "–" if seconds is None else f"{1000 * seconds:.0f}"])
+    return table(["model", "BLEU", "chrF", "ECE-1, %", "NLL", *OVERVIEW.values(), "ms a sentence"], rows)
 
 
 def quality(found: Found) -> str:
@@ -198,6 +194,8 @@ def page(recipe: "Translation", found: Found, work: Workspace) -> str:
         recipe=recipe,
         pairs=f"{recipe.sentences:,}" if recipe.sentences else "all 29,000",
         baselines=BASELINES if recipe.baselines else "",
+        answer=answer(found),
+        overview=overview(found),
         quality=quality(found),
         alone=spread(alone, 1, 100),
         sweep=sweep(recipe, found),

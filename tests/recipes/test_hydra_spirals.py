@@ -43,14 +43,16 @@ def test_a_claim_that_fails_is_said_to_fail():
     good |= {"test ρ": 0.95, "grid ρ": 0.95}
     proxy = {**good, "test difference": 0.02}
     aux = {**good, "grid difference": 0.001, "grid ρ": 0.99}
-    found = {"ensemble": [good], SHORT: [good], DEEP: [good], "Proxy": [proxy]}
-    found |= {SHORT + AUX: [aux], DEEP + AUX: [aux], "Proxy" + AUX: [proxy]}
+    found = {"ensemble": [good], SHORT: 3 * [good], DEEP: 3 * [good], "Proxy": 3 * [proxy]}
+    found |= {SHORT + AUX: 3 * [aux], DEEP + AUX: 3 * [aux], "Proxy" + AUX: 3 * [proxy]}
     assert all(line.startswith("- **Held**") for name in (SHORT, DEEP) for line in verdicts(found, name))
-    found[SHORT] = [{**good, "test ρ": 0.89, "test mean": 0.05}]
+    found[SHORT] = [{**good, "test ρ": rho, "test mean": 0.05} for rho in (0.88, 0.89, 0.9)]
     failed = [line for line in verdicts(found, SHORT) if line.startswith("- **Not held**")]
     assert len(failed) == 2
-    assert failed[0].endswith("ρ ≥ 0.9: 0.890")
-    assert failed[1].endswith("50 %")
+    assert failed[0].endswith("ρ at least 0.9: 0.890 (0.865 to 0.915)")
+    assert failed[1].endswith("50 (50 to 50)")
+    found[SHORT] = [{**good, "test ρ": rho} for rho in (0.85, 0.91, 0.97)]
+    assert [line[4:32] for line in verdicts(found, SHORT) if "Held**" not in line] == ["Held by the mean, not surely"]
 
 
 def test_end_to_end_and_nothing_is_done_twice(tmp_path):
