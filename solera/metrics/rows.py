@@ -32,7 +32,7 @@ def checked_blocks(probs: NDArray, name: str, layout: Elements) -> Iterator[tupl
     is several times faster. For the reader it is an array [rows, K] either way.
     """
     classes = probs.shape[-1]
-    step = max(1, min(2**13, 2**18 // classes))
+    step = max(1, min(2**14, 2**18 // classes))
     for start in range(0, len(probs), step):
         block = slice(start, start + step)
         rows = np.asfortranarray(probs[block]) if classes <= 32 else probs[block]

@@ -209,23 +209,34 @@ def page(recipe: "Translation", found: Found, work: Workspace) -> str:
 
 
 BASELINES = """"EnD, tail" has the tokens that were not kept as one more event; **sequence KD** is maximum likelihood of
-the ensemble's outputs. """
+the ensemble's outputs (Kim and Rush, 2016). """
 
 PAGE = """# Translation
+
+Can one small translator stand in for {recipe.members}, and still say which sentences it cannot do? {answer}
+
+{overview}
+
+![BLEU of what is kept, and knowledge by set](translation.png)
+
+What held, with 95 % intervals over resampled sentences ({recipe.resamples} draws), one seed of each student; in points:
+
+{claims}
+
+## How
 
 {recipe.members} small transformers (width {recipe.width}, three layers of encoder, one of decoder) learn German to
 English on {pairs} pairs of Multi30k in {recipe.epochs} epochs. Their memory keeps {recipe.keep} tokens of
 {recipe.vocabulary:,} a step. **EnD** learns from it on the references, half from labels smoothed by 0.1 (Reich et al.,
-2020; mass un-normalised as there); **SEnD²** a Dirichlet per step on the ensemble's own outputs (Ryabinin et al.,
-2021). {baselines}Students start from the first member's weights and learn for {recipe.student_epochs} epochs more.
-All decode with {recipe.beams} beams; an ensemble averages probabilities. The papers' numbers stand beside ours: other
-languages, data and sizes, so compare the order.
+2020; mass un-normalised as there). {students}{baselines}Students start from the first member's weights and learn for
+{recipe.student_epochs} epochs more; the pairs of the validation set pick their epoch and give their uncertainty its
+size. All decode with {recipe.beams} beams; an ensemble averages probabilities. Test 2016, lower-cased; ECE and NLL are
+teacher-forced on the references; AUROC against the test set; PRR of sentence BLEU: 100 is an oracle's order, 0 chance.
+The members alone: BLEU {alone}.
 
-![BLEU of what is kept, and knowledge by set](translation.png)
+The papers' numbers stand beside ours: other languages, data and sizes, so compare the order.
 
 ## Quality and calibration of tokens
-
-Test 2016, lower-cased; ECE and NLL teacher-forced on the references. The members alone: BLEU {alone}.
 
 {quality}
 
@@ -235,7 +246,7 @@ Test 2016, lower-cased; ECE and NLL teacher-forced on the references. The member
 
 ## Unfamiliar sources
 
-AUROC against the test set; in brackets the paper's number. "French" here is a third language, in the paper too.
+In brackets the paper's number. "French" is a third language here and in the paper.
 
 {detection}
 
@@ -245,15 +256,7 @@ By each measure of a whole sentence (means over its tokens; scores are of its ow
 
 ## Rejection
 
-Of sentence BLEU: 100 is an oracle's order, 0 chance.
-
 {rejection}
-
-## What held
-
-With 95 % intervals over resampled sentences ({recipe.resamples} draws), one seed of each student. In points.
-
-{claims}
 
 {signatures}.
 
