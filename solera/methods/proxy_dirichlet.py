@@ -85,6 +85,27 @@ def _sparse_reverse_kl(
     return loss, gradient.scatter_add(-1, indices, -excess * s * (1 + u * trigamma_tail(u)))
 
 
+def _reverse_kl_and_mean(
+    z: Tensor, mean: Tensor, divisor: Tensor, weight: Tensor, total: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The same, and `weight` times KL(p̄ ‖ softmax(z)), where p̄ has the entropy `total`."""
+    loss, gradient = _reverse_kl(z, mean, divisor)
+    scores = z.log_softmax(-1)
+    apart = -row_sum(mean * scores) - total
+    return loss + (weight * apart).to(z.dtype), gradient + weight.unsqueeze(-1) * (scores.exp() - mean)
+
+
+def _sparse_reverse_kl_and_mean(
+    z: Tensor, indices: Tensor, excess: Tensor, rest: Tensor, divisor: Tensor, weight: Tensor, total: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The same for p̄ = `rest` everywhere, plus `excess` at the kept classes."""
+    loss, gradient = _sparse_reverse_kl(z, indices, excess, rest, divisor)
+    scores, w = z.log_softmax(-1), weight.unsqueeze(-1)
+    apart = -rest * row_sum(scores) - (excess * scores.gather(-1, indices)).sum(-1) - total
+    gradient = gradient + w * (scores.exp() - rest.unsqueeze(-1))
+    return loss + (weight * apart).to(z.dtype), gradient.scatter_add(-1, indices, -w * excess)
+
+
 def dense_proxy_loss(
     logits: Float[Tensor, "*batch K"], mean: Float[Tensor, "*batch K"], divisor: Float[Tensor, "*batch"]
 ) -> Float[Tensor, "*batch"]:
@@ -92,17 +113,23 @@ def dense_proxy_loss(
     return fused(_reverse_kl, logits, mean, divisor)
 
 
-def _kernel(targets: Targets, match: Match, as_released: bool, classes: int) -> tuple[Kernel, tuple[Tensor, ...]]:
+def _kernel(
+    targets: Targets, match: Match, as_released: bool, mean_weight: float, classes: int
+) -> tuple[Kernel, tuple[Tensor, ...]]:
     """The loss of these targets as a kernel and its columns: of `TopK`, from the kept classes alone."""
     divisor = matched_precision(targets, match, classes) + (classes if as_released else 0)
+    more = (torch.full_like(divisor, mean_weight), targets.total) if mean_weight else ()
     if isinstance(targets, TopK):
         excess = targets.probs - targets.rest.unsqueeze(-1)
-        return _sparse_reverse_kl, (targets.indices, excess, targets.rest, divisor)
-    return _reverse_kl, (targets.mean, divisor)
+        kernel = _sparse_reverse_kl_and_mean if mean_weight else _sparse_reverse_kl
+        return kernel, (targets.indices, excess, targets.rest, divisor, *more)
+    return _reverse_kl_and_mean if mean_weight else _reverse_kl, (targets.mean, divisor, *more)
 
 
-def _loss(logits: Tensor, targets: Targets, match: Match, as_released: bool) -> Float[Tensor, "*batch"]:
-    kernel, columns = _kernel(targets, match, as_released, logits.shape[-1])
+def _loss(
+    logits: Tensor, targets: Targets, match: Match, as_released: bool, mean_weight: float = 0.0
+) -> Float[Tensor, "*batch"]:
+    kernel, columns = _kernel(targets, match, as_released, mean_weight, logits.shape[-1])
     loss = fused(kernel, logits, *columns)
     return require_finite_loss(loss, logits, "beyond 88 e^z overflows float32; lower the learning rate")
 
@@ -117,17 +144,6 @@ def proxy_dirichlet_loss(
 ) -> Float[Tensor, "*batch"]:
     """E_{Dir(e^z+1)}[−Σ p̄_k ln π_k] + KL[Dir(e^z+1) ‖ Dir(1)]/b with b = β̂₀ (eq. 17; `as_released`: β̂₀ + K)."""
     return _loss(logits, Mixture(Categorical(members), weights), match, as_released)
-
-
-def mean_divergence(logits: Float[Tensor, "*batch K"], targets: Targets) -> Float[Tensor, "*batch"]:
-    """KL(p̄ ‖ softmax(z)) = −Σ_k p̄_k·ln softmax(z)_k − H(p̄); of top-k targets, the tail is spread evenly."""
-    scores = logits.log_softmax(-1)
-    if isinstance(targets, TopK):
-        excess = targets.probs - targets.rest.unsqueeze(-1)
-        surprise = -(excess * scores.gather(-1, targets.indices)).sum(-1) - targets.rest * scores.sum(-1)
-    else:
-        surprise = -(targets.mean * scores).sum(-1)
-    return surprise - targets.total
 
 
 @dataclass(frozen=True)
@@ -171,11 +187,10 @@ class ProxyDirichlet(Method):
         return self.mean_temperature, self.mean_offset, self.precision_slope, self.precision_shift
 
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
-        loss = _loss(output, targets, self.match, self.as_released)
-        return loss + self.mean_weight * mean_divergence(output, targets) if self.mean_weight else loss
+        return _loss(output, targets, self.match, self.as_released, self.mean_weight)
 
-    def kernel(self, targets: Targets, classes: int) -> tuple[Kernel, tuple[Tensor, ...]] | None:
-        return None if self.mean_weight else _kernel(targets, self.match, self.as_released, classes)
+    def kernel(self, targets: Targets, classes: int) -> tuple[Kernel, tuple[Tensor, ...]]:
+        return _kernel(targets, self.match, self.as_released, self.mean_weight, classes)
 
     @property
     def softmax(self) -> bool:

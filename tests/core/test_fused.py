@@ -13,7 +13,12 @@ from solera.core.fused import compiled, fused
 from solera.distributions.density import _negative_log_likelihood
 from solera.methods.end import _grouped_kl, _kept_cross_entropy, _soft_kl
 from solera.methods.fused_head import _with_labels
-from solera.methods.proxy_dirichlet import _reverse_kl, _sparse_reverse_kl
+from solera.methods.proxy_dirichlet import (
+    _reverse_kl,
+    _reverse_kl_and_mean,
+    _sparse_reverse_kl,
+    _sparse_reverse_kl_and_mean,
+)
 
 
 def square(logits, offset):
@@ -149,8 +154,8 @@ def test_outside_the_block_nothing_is_compiled(monkeypatch):
         run(square, torch.randn(4, 5), torch.randn(4))
 
 
-KERNELS = [_reverse_kl, _sparse_reverse_kl, _negative_log_likelihood, _grouped_kl, _kept_cross_entropy, _soft_kl]
-KERNELS += [_with_labels(_soft_kl, 0.1)]
+WHOLE = [_reverse_kl, _sparse_reverse_kl_and_mean, _negative_log_likelihood, _grouped_kl, _with_labels(_soft_kl, 0.1)]
+KERNELS = [*WHOLE, _reverse_kl_and_mean, _sparse_reverse_kl, _kept_cross_entropy, _soft_kl]
 
 
 def rows_of(kernel):
@@ -161,9 +166,12 @@ def rows_of(kernel):
     probs, indices = mean.topk(20, -1)
     tail, divisor = 1 - probs.sum(-1), torch.full((40,), 20.0)
     share, one = torch.full((40,), 0.25), torch.ones(40)
+    sparse = indices, probs - tail.unsqueeze(-1) / 281, tail / 281, divisor
     columns = {
         _reverse_kl: (mean, divisor),
-        _sparse_reverse_kl: (indices, probs - tail.unsqueeze(-1) / 281, tail / 281, divisor),
+        _reverse_kl_and_mean: (mean, divisor, share, one),
+        _sparse_reverse_kl: sparse,
+        _sparse_reverse_kl_and_mean: (*sparse, share, one),
         _negative_log_likelihood: (mean.log(),),
         _grouped_kl: (indices, probs, tail),
         _kept_cross_entropy: (indices, probs),
@@ -186,7 +194,7 @@ def test_kernels_run_wherever_torch_does(kernel, device):
 
 
 @pytest.mark.usefixtures("_unchecked")
-@pytest.mark.parametrize("kernel", [*KERNELS[:4], KERNELS[-1]])  # the others are parts of these
+@pytest.mark.parametrize("kernel", WHOLE)  # the others are parts of these
 def test_compiled_once_for_every_batch_size_it_agrees(kernel):
     torch.compiler.reset()
     logits, *columns = rows_of(kernel)

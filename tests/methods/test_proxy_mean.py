@@ -6,29 +6,31 @@ from scipy.special import rel_entr, softmax
 
 from solera.distributions import Categorical, Mixture
 from solera.distributions.summary import summarize_top
-from solera.methods import ProxyDirichlet, proxy_precision
-from solera.methods.proxy_dirichlet import mean_divergence
+from solera.methods import ProxyDirichlet, fused_head, proxy_precision
 
 MEMBERS = 2 * torch.randn(6, 4, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 OUTPUT = torch.randn(6, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def added(output, targets):
+    """What a weight of one adds."""
+    return ProxyDirichlet(mean_weight=1.0).loss(output, targets) - ProxyDirichlet().loss(output, targets)
 
 
 def test_it_is_the_divergence_of_what_is_predicted_from_the_mean_of_the_members():
     mean = softmax(MEMBERS.numpy(), -1).mean(-2)
     wanted = rel_entr(mean, softmax(OUTPUT.numpy(), -1)).sum(-1)
     targets = Mixture(Categorical(MEMBERS))
-    torch.testing.assert_close(mean_divergence(OUTPUT, targets), torch.tensor(wanted))
+    torch.testing.assert_close(added(OUTPUT, targets), torch.tensor(wanted))
     whole = summarize_top(targets, 9)
-    torch.testing.assert_close(
-        mean_divergence(OUTPUT, whole).float(), torch.tensor(wanted).float(), rtol=1e-4, atol=1e-5
-    )
+    torch.testing.assert_close(added(OUTPUT, whole).float(), torch.tensor(wanted).float(), rtol=1e-4, atol=1e-5)
 
 
 def test_of_top_k_targets_the_tail_is_spread_evenly():
     top = summarize_top(Mixture(Categorical(MEMBERS)), 3)
     spread = top.rest.unsqueeze(-1).expand(6, 9).scatter(-1, top.indices, top.probs)
     wanted = -(spread * OUTPUT.log_softmax(-1)).sum(-1) - top.total
-    torch.testing.assert_close(mean_divergence(OUTPUT, top).float(), wanted.float())
+    torch.testing.assert_close(added(OUTPUT, top).float(), wanted.float())
 
 
 def test_both_parts_are_least_at_the_same_logits():
@@ -53,10 +55,16 @@ def test_the_mean_is_learned_where_members_contradict_each_other():
     assert slopes[1.0] == pytest.approx(-0.5, abs=0.01)
 
 
-def test_a_head_inside_the_loss_does_not_leave_it_out():
-    targets = Mixture(Categorical(MEMBERS))
-    assert ProxyDirichlet().kernel(targets, 9) is not None
-    assert ProxyDirichlet(mean_weight=1.0).kernel(targets, 9) is None
+@pytest.mark.parametrize("keep", [None, 3])
+def test_its_gradient_and_the_head_inside_the_loss(keep):
+    targets, method = Mixture(Categorical(MEMBERS)), ProxyDirichlet(mean_weight=0.7)
+    targets = targets if keep is None else summarize_top(targets, keep)
+    assert torch.autograd.gradcheck(lambda z: method.loss(z, targets), OUTPUT.clone().requires_grad_())
+    draw = torch.Generator().manual_seed(2)
+    hidden, weight = (torch.randn(rows, 5, generator=draw, dtype=torch.float64) for rows in (6, 9))
+    torch.testing.assert_close(
+        fused_head(hidden, weight, None, targets, method), method.loss(hidden @ weight.T, targets)
+    )
 
 
 def test_errors():
