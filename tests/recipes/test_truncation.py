@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
 from solera.recipes import find
 from solera.recipes.base import Workspace, settings_of
-from solera.recipes.truncation import KEPT, Truncation, change, codecs, losses
+from solera.recipes.truncation import KEPT, Truncation, as_good, codecs, gained
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not beside the project")
@@ -21,18 +22,20 @@ def rows(*accuracies, nll=1.0):
     return [{"accuracy": a, "NLL": nll + a / 10, "ECE": 0.1, "ρ knowledge": None} for a in accuracies]
 
 
-def test_a_loss_is_worse_by_two_deviations_between_seeds():
+def test_as_good_means_surely():
+    """Against scipy's paired t-test; a mean that is good enough does not suffice."""
     scores = {
-        "dense": {"EnD": rows(0.60, 0.62)},
-        "top-5": {"EnD": rows(0.59, 0.61)},  # worse by 0.01, the deviation is 0.0141 everywhere: within it
-        "top-1": {"EnD": rows(0.50, 0.52)},  # worse by 0.10
-        "better": {"EnD": rows(0.70, 0.72)},  # more accurate, but by as much a worse NLL
+        "dense": {"EnD": rows(0.60, 0.62, 0.61)},
+        "top-5": {"EnD": rows(0.601, 0.621, 0.610)},
+        "top-3": {"EnD": rows(0.62, 0.59, 0.61)},  # the mean is hardly lower, but who knows
+        "top-1": {"EnD": rows(0.50, 0.52, 0.51)},
     }
-    assert change(scores, "top-1", "EnD", "accuracy") == pytest.approx((0.10, 0.02 / 2**0.5))
-    assert change(scores, "better", "EnD", "NLL") == pytest.approx((0.01, 0.002 / 2**0.5))
-    assert losses(scores, "top-5", "EnD") == []
-    assert losses(scores, "top-1", "EnD") == ["accuracy by 10.00 points (7.1 deviations)"]
-    assert [text.split()[0] for text in losses(scores, "better", "EnD")] == ["NLL"]
+    assert [as_good(scores, memory, "EnD") for memory in scores] == [True, True, False, False]
+    low, middle, high = gained(scores, "top-3", "EnD", "accuracy")
+    wanted = stats.ttest_rel([0.62, 0.59, 0.61], [0.60, 0.62, 0.61]).confidence_interval()
+    assert (low, high) == pytest.approx(tuple(wanted))
+    assert middle == pytest.approx(-0.01 / 3)
+    assert gained(scores, "top-1", "EnD", "NLL")[1] == pytest.approx(0.01 / 1.061, rel=1e-3)
 
 
 def test_every_set_has_a_memory_that_keeps_all_classes():
@@ -84,7 +87,7 @@ def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):
     for memory, promised in (("dense", 2 * 2 * 100), ("mean", 2 * 100 + 8), ("top-5", 4 * 5 + 12)):
         size = int(re.findall(rf"\| {memory} \| (\d+) \|", page)[-1])
         assert promised + 24 <= size <= promised + 28
-    assert "Made by `solera run truncation sets=CIFAR-100 members=2 epochs=1 images=256" in page
+    assert "Made by `solera run truncation sets=CIFAR-100 members=2 epochs=1 repeats=2 images=256" in page
 
 
 def test_the_command_line_finds_it():
