@@ -18,7 +18,7 @@ from solera.nn import Translator
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import require_files
 from solera.recipes.page import pyplot
-from solera.recipes.translation_page import Found, draw, page
+from solera.recipes.translation_page import PUBLISHED, Found, draw, page
 from solera.tasks import Seq2Seq
 from solera.tasks import Translation as Translations
 from solera.teachers import Ensemble, TransferSet, capture
@@ -27,6 +27,7 @@ from solera.training import Student, Training, distill, fit, translate
 from solera.training.translated import TranslatedPairs
 
 TIMED = 50  # sentences, on the clock
+SEND2 = ProxyDirichlet(match="mi", mean_weight=5.0)
 FOLDER, HELD = "translation", 1_000_000  # examples held out are numbered from there on
 FILES = {
     "train": "multi30k.train.{}.gz",
@@ -54,9 +55,9 @@ def permuted(lines: list[str], seed: int) -> list[str]:
 class Translation(Recipe):
     """Multi30k, German to English: an ensemble of small transformers into one that knows which sentences it cannot do.
 
-    EnD learns token by token from the ensemble's memory of the references (structured paper), SEnD² a Dirichlet per
-    step from the ensemble's own outputs (proxy paper); beside them a student of these outputs alone. Unfamiliar:
-    permuted sources, French, news, web text; shifted: other captions (mscoco) and everyday sentences (Tatoeba).
+    EnD learns tokens from the ensemble's memory of the references (structured paper), SEnD² a Dirichlet per step (proxy
+    paper), from that memory or of its own outputs; beside them a student of these outputs alone. Unfamiliar: permuted
+    sources, French, news, web text; shifted: other captions (mscoco) and everyday sentences (Tatoeba).
     """
 
     data: str = "../shared/data"
@@ -68,7 +69,7 @@ class Translation(Recipe):
     width: int = 192
     tokens: int = 1_024  # in a batch
     keep: int = 32  # likeliest tokens that the memory keeps
-    sweep: tuple[int, ...] = ()  # other numbers of them, for EnD
+    sweep: tuple[int, ...] = (8, 128)  # other numbers of them, for EnD
     own_beams: int = 1  # with which the ensemble translates the training set
     beams: int = 5
     test: int = 0  # the first so many test sentences; 0: all of them
@@ -212,9 +213,8 @@ class Study:
         return (self.own("train"), self.own("held")) if what == "own" else (self.train, self.held)
 
     def memory(self, what: str, keep: int) -> TransferSet:
-        """What the ensemble says about the references, or about its own outputs."""
-        path, codec = self.folder / "memory" / f"{what}-{keep}", TopKCodec(keep=keep)
-        train, held = self.asked(what)
+        """What it says about them."""
+        path, codec, (train, held) = self.folder / "memory" / f"{what}-{keep}", TopKCodec(keep=keep), self.asked(what)
         capture(self.ensemble, train, path, codec)
         return capture(self.ensemble, held, path, codec)
 
@@ -243,7 +243,8 @@ class Study:
         found: dict[str, Ensemble | Student] = {"single": self.single, "ensemble": self.ensemble}
         if recipe.snapshots:
             found["snapshots"] = self.snapshot_ensemble()
-        found["SEnD²"] = self.student("SEnD²", ProxyDirichlet(), "own", recipe.keep, 0.0)
+        found["SEnD²"] = self.student("SEnD²", SEND2, "references", recipe.keep, 0.5)
+        found[PUBLISHED] = self.student(PUBLISHED, ProxyDirichlet(), "own", recipe.keep, 0.0)
         found["EnD"] = self.student("EnD", EnD(tail="dropped"), "references", recipe.keep, 0.5)
         if recipe.baselines:
             found["sequence KD"] = self.sequence_student()
@@ -291,9 +292,8 @@ class Study:
 
     def snapshot_ensemble(self) -> Ensemble:
         """One training with warm restarts (SGDR), a member per cycle."""
-        recipe = self.recipe
-        make, place = partial(Translator, len(self.tokenizer), recipe.width), self.folder / "snapshots"
-        return train_snapshots(make, self.train, recipe.snapshots, self.member_training(), task=Seq2Seq(), folder=place)
+        place, cycles = self.folder / "snapshots", self.recipe.snapshots
+        return train_snapshots(self.network, self.train, cycles, self.member_training(), task=Seq2Seq(), folder=place)
 
     def said(self, model: Ensemble | Student | torch.nn.Module, name: str, where: str) -> TranslatedPairs:
         """What a model writes for a set."""

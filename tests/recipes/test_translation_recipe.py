@@ -3,7 +3,7 @@
 import gzip
 
 from solera.recipes.base import Workspace, settings_of
-from solera.recipes.translation import OTHERS, Study, Translation, permuted
+from solera.recipes.translation import OTHERS, PUBLISHED, Study, Translation, permuted
 from tests.training.test_translate import sentences
 
 
@@ -30,7 +30,7 @@ def test_every_part_is_made_once_and_the_page_says_what_held(tmp_path):
         assert part in page
     again = Study(recipe, Workspace(tmp_path / "run", settings_of(recipe)))
     times = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*.safetensors")}
-    assert list(again.models()) == ["single", "ensemble", "SEnD²", "EnD", "sequence KD", "EnD, tail"]
+    assert list(again.models()) == ["single", "ensemble", "SEnD²", PUBLISHED, "EnD", "sequence KD", "EnD, tail"]
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*.safetensors")} == times
 
 
