@@ -43,13 +43,13 @@ def log_probs_of(prediction: Prediction) -> Float[Tensor, "*batch K"]:
     if isinstance(prediction, Mixture):
         return prediction.averaged.log_probs
     if isinstance(prediction, Dirichlet):
-        return Categorical(prediction.concentration.log()).log_probs
+        return Categorical(prediction.logits).log_probs
     return prediction.mean.log()
 
 
 def top_log_probs(prediction: Prediction, count: int) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C"]]:
     """ln p̄ of the `count` likeliest classes, in float64, and which they are."""
-    if isinstance(prediction, Categorical):  # only what is asked for is normalised
+    if isinstance(prediction, Categorical | Dirichlet):  # only what is asked for is normalised
         logits = prediction.logits
         best = logits.topk(min(count, logits.shape[-1]))
         return best.values.double() - logits.logsumexp(-1, keepdim=True).double(), best.indices

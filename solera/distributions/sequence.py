@@ -116,7 +116,10 @@ class SequencePrediction:
         if self.mask is None or isinstance(steps, Mean | TopK):
             return steps
         if isinstance(steps, Dirichlet):
-            return Dirichlet(steps.concentration.masked_fill(padding.unsqueeze(-1), 1.0))
+            if steps.given is not None:
+                return Dirichlet(steps.given.masked_fill(padding.unsqueeze(-1), 1.0))
+            logits = steps.logits.masked_fill(padding.unsqueeze(-1), 0.0)
+            return Dirichlet.from_mean(logits, steps.log_precision.masked_fill(padding, 0.0))
         logits = steps.members.logits.masked_fill(padding[..., None, None], 0.0)
         weights = steps.weights
         if weights is not None:
@@ -161,7 +164,7 @@ class SequencePrediction:
         steps = self._readable
         if isinstance(steps, Mixture):
             return steps.members.logits.dtype
-        return steps.concentration.dtype if isinstance(steps, Dirichlet) else steps.spread.total.dtype
+        return steps.epkl.dtype if isinstance(steps, Dirichlet) else steps.spread.total.dtype
 
     def _per_token(self, values: Float[Tensor, "*batch T"]) -> Float[Tensor, "*batch T"]:
         return values.masked_fill(~self._counted, 0.0)
@@ -229,25 +232,29 @@ class SequencePrediction:
             log_weights = -math.log(each.shape[-1]) if self._weights is None else self._weights.log()
             scores = (each + log_weights).logsumexp(-1)
         elif isinstance(steps, Dirichlet):
-            chosen, rest = self._chosen(steps)
+            chosen, rest = self._chosen
             scores = -(rest / chosen).log1p()
         else:
             scores = steps.log_prob(self._tokens).double()
         return self._per_token(scores)
 
-    def _chosen(self, steps: Dirichlet) -> tuple[Tensor, Tensor]:
+    @cached_property
+    def _chosen(self) -> tuple[Tensor, Tensor]:
         """α_y and the sum of all others, in float64; a concentration that underflowed is the least number there is."""
-        index = self._tokens.unsqueeze(-1)
-        chosen = steps.concentration.gather(-1, index).squeeze(-1).double()
-        rest = steps.concentration.scatter(-1, index, 0.0).sum(-1, dtype=torch.double)
-        return chosen.clamp(min=torch.finfo(torch.double).tiny), rest
+        steps, index = self._readable, self._tokens.unsqueeze(-1)
+        assert isinstance(steps, Dirichlet)
+        away = steps.logits - steps.logits.amax(-1, keepdim=True)
+        chosen = away.gather(-1, index).squeeze(-1).double().exp()
+        rest = away.exp().scatter(-1, index, 0.0).sum(-1, dtype=torch.double)
+        scale = steps.log_precision.exp() / (chosen + rest)
+        return (scale * chosen).clamp(min=torch.finfo(torch.double).tiny), scale * rest
 
     @cached_property
     def _score_gaps(self) -> Float[Tensor, "*batch T"]:
         """ln p̄(y_t) − mean_m ln p_m(y_t), or what the Dirichlet expects of it."""
         steps = self._readable
         if isinstance(steps, Dirichlet):
-            return self._per_token(dirichlet_score_rmi(*self._chosen(steps)))
+            return self._per_token(dirichlet_score_rmi(*self._chosen))
         each, prior = self._member_log_probs, self._prior
         average = each.mean(-1) if prior is None else (prior * each.masked_fill(prior == 0, 0.0)).sum(-1)
         possible = self._scores > -torch.inf  # else −∞ − −∞
@@ -281,7 +288,7 @@ def _shape_of(steps: Steps) -> tuple[torch.Size, int]:
     if isinstance(steps, TopK):
         return steps.tail.shape, steps.classes
     if isinstance(steps, Dirichlet):
-        values = steps.concentration
+        values = steps.logits
     else:
         values = (steps.averaged if isinstance(steps, Mean) else steps).logits
     return values.shape[:-1], values.shape[-1]

@@ -36,8 +36,8 @@ PROXY = {
 OVERVIEW = {
     "PRR": "PRR by total",
     "OOD permuted total": "permuted, total",
-    "OOD permuted rmi": "permuted, RMI",
-    "OOD French rmi": "French, RMI",
+    "OOD permuted knowledge": "permuted, knowledge",
+    "OOD French knowledge": "French, knowledge",
 }
 MEASURES = {"total": "total", "knowledge": "knowledge", "rmi": "RMI", "score_total": "score", "score_rmi": "score RMI"}
 
@@ -65,13 +65,13 @@ def answer(found: Found) -> str:
         return display(key, found.whole.rows[model].get(key), found.whole.task)
 
     def both(model: str) -> str:
-        return f"{shown(model, 'OOD permuted rmi')} and {shown(model, 'OOD French rmi')}"
+        return f"{shown(model, 'OOD permuted knowledge')} and {shown(model, 'OOD French knowledge')}"
 
     return (
         f"One member has {shown('single', 'BLEU')} BLEU, the ensemble {shown('ensemble', 'BLEU')}, the students EnD "
         f"{shown('EnD', 'BLEU')} and SEnD² {shown('SEnD²', 'BLEU')}, in "
-        f"{found.seconds['SEnD²'] / found.seconds['ensemble']:.2f} of the ensemble's time. By its reverse "
-        "mutual information SEnD² tells sentences whose words are shuffled, and French ones, from test sentences with "
+        f"{found.seconds['SEnD²'] / found.seconds['ensemble']:.2f} of the ensemble's time. By its knowledge "
+        "SEnD² tells sentences whose words are shuffled, and French ones, from test sentences with "
         f"an AUROC of {both('SEnD²')} (the ensemble: {both('ensemble')})."
     )
 
