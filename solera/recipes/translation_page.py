@@ -241,8 +241,9 @@ The members alone: BLEU {alone}.
 
 How SEnD² learns was chosen on 400 pairs of the validation set and their permuted sources, by BLEU, ECE-1 and AUROC:
 matched by RMI or by mutual information, the mean's weight of 0, 1, 5 and 20, from the references or from own outputs,
-with labels or without. Learning rates and lengths were set by judgement. An earlier run, with the paper's way alone,
-had shown the test set. The papers' numbers stand beside ours: other languages, data and sizes, so compare the order.
+with labels or without. Learning rates and lengths were set by judgement. An earlier run, with the same members and the
+paper's way alone, had shown the test set. The papers' numbers stand beside ours: other languages, data and sizes, so
+compare the order.
 
 ## Quality and calibration of tokens
 
