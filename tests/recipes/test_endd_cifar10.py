@@ -100,6 +100,7 @@ def test_missing_data_is_named_before_any_work(tmp_path):
         run(tmp_path, EnddCifar10(data="nowhere"))
 
 
+@pytest.mark.long
 def test_end_to_end_stopped_and_gone_on_with(tmp_path, files, monkeypatch):
     monkeypatch.setitem(SCALES, "quick", TINY)
     recipe, calls, real = EnddCifar10(data=files, scale="quick"), [], module.distill

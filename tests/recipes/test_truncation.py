@@ -58,6 +58,7 @@ def test_missing_data_is_named_before_any_work(tmp_path):
         run(tmp_path, Truncation(data="nowhere"))
 
 
+@pytest.mark.long
 @pytest.mark.data
 @needs_data
 def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):

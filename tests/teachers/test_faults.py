@@ -38,6 +38,7 @@ def in_child(work) -> int:
     return child
 
 
+@pytest.mark.long  # a few kills are tests/attacks/test_kills.py
 def test_fifty_kills_at_random_moments_lose_nothing(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     start = time.monotonic()

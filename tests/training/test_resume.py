@@ -59,7 +59,7 @@ def start(folder, mode):
     return subprocess.Popen(command, cwd=root, env={**os.environ, "PYTHONPATH": "."})
 
 
-@pytest.mark.parametrize("mode", ["stacked", "one by one, augmented, by SGD"])
+@pytest.mark.parametrize("mode", ["stacked", pytest.param("one by one, augmented, by SGD", marks=pytest.mark.long)])
 def test_a_killed_run_ends_in_the_same_bits(tmp_path, mode):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert start(whole, mode).wait() == 0
