@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from solera.core.special import digamma_remainder, lgamma_remainder, trigamma_deficit
@@ -107,6 +107,13 @@ class Dirichlet(SecondOrder):
         if offset:
             logits = torch.logaddexp(logits, logits.new_tensor(math.log(offset)))
         return cls.from_mean(logits, Categorical(logits).log_sum)
+
+    def masked(self, padding: Bool[Tensor, "*batch"]) -> "Dirichlet":
+        """The same, but for padding, where it is uniform whatever stood there."""
+        if self.given is not None:
+            return Dirichlet(self.given.masked_fill(padding.unsqueeze(-1), 1.0))
+        logits = self.logits.masked_fill(padding.unsqueeze(-1), 0.0)
+        return Dirichlet.from_mean(logits, self.log_precision.masked_fill(padding, 0.0))
 
     @property
     def concentration(self) -> Float[Tensor, "*batch K"]:

@@ -116,10 +116,7 @@ class SequencePrediction:
         if self.mask is None or isinstance(steps, Mean | TopK):
             return steps
         if isinstance(steps, Dirichlet):
-            if steps.given is not None:
-                return Dirichlet(steps.given.masked_fill(padding.unsqueeze(-1), 1.0))
-            logits = steps.logits.masked_fill(padding.unsqueeze(-1), 0.0)
-            return Dirichlet.from_mean(logits, steps.log_precision.masked_fill(padding, 0.0))
+            return steps.masked(padding)
         logits = steps.members.logits.masked_fill(padding[..., None, None], 0.0)
         weights = steps.weights
         if weights is not None:
@@ -164,7 +161,7 @@ class SequencePrediction:
         steps = self._readable
         if isinstance(steps, Mixture):
             return steps.members.logits.dtype
-        return steps.epkl.dtype if isinstance(steps, Dirichlet) else steps.spread.total.dtype
+        return steps.precision.dtype if isinstance(steps, Dirichlet) else steps.spread.total.dtype
 
     def _per_token(self, values: Float[Tensor, "*batch T"]) -> Float[Tensor, "*batch T"]:
         return values.masked_fill(~self._counted, 0.0)

@@ -1,7 +1,7 @@
 """What a model costs: its size, and how long an answer takes on this machine."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,17 @@ class Cost:
         """For one example of the larger batch: the median."""
         last = str(BATCHES[-1])
         return 1e3 * self.speed[last]["p50"] / BATCHES[-1] if last in self.speed else None
+
+
+def in_turns(calls: Mapping[str, Callable[[], Any]], turns: int) -> dict[str, list[float]]:
+    """Seconds of each call, by name; they take turns, so that noise hits all alike."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(turns):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            taken[name].append(time.perf_counter() - start)
+    return taken
 
 
 def timed(models: Mapping[str, Any], inputs: Any, batch: int) -> dict[str, list[float]]:

@@ -12,12 +12,13 @@ from solera.core.checks import require_positive
 from solera.core.seeds import generator, stream
 from solera.data import Batches
 from solera.ensembles import train_ensemble
+from solera.evaluation.latency import in_turns
 from solera.methods import EnD, Hydra, Method, NormalWishart
 from solera.metrics import rank_correlation, rmse
 from solera.nn import MLP
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import load_npz, require_files
-from solera.recipes.page import origin, over_repeats, pyplot, save_figure, spread, table, verdict, word
+from solera.recipes.page import origin, over_repeats, pyplot, save_figure, spread, table, verdict, with_ends, word
 from solera.recipes.uci import PAPER, rows
 from solera.teachers import Ensemble
 from solera.training import Student, Training, distill
@@ -107,13 +108,13 @@ class Committee(Recipe):
             if number == self.rounds:
                 break
             rest = (~torch.isin(torch.arange(len(x)), labelled)).nonzero().squeeze(1)
-            theirs = committee.predict(x[rest]).knowledge
+            theirs = knowledge(committee, x[rest])
             worth = torch.ones_like(theirs) if strategy == "random" else theirs
             if strategy in STUDENTS:
                 start = time.perf_counter()
                 student = self._student(strategy, committee, x, y[labelled], repeat, number)
                 curve[-1]["seconds"] = time.perf_counter() - start
-                worth = student.predict(x[rest]).knowledge  # type: ignore[attr-defined]
+                worth = knowledge(student, x[rest])
                 own = scores(student, x_test, y_test)["RMSE"]
                 curve[-1] |= {"ρ": rank_correlation(theirs, worth), "student RMSE": own}
             draws = generator(self.seed, "draw", repeat, number)  # the same luck for every strategy
@@ -124,15 +125,19 @@ class Committee(Recipe):
         """Median milliseconds to score the pool, and one of MANY rows; everybody takes turns, so noise hits all."""
         x, y, _, _ = split
         committee = self._committee(x, y, torch.arange(self.start))
-        models = {name: self._student(name, committee, x, y[: self.start]) for name in STUDENTS}
-        taken: dict[str, list[list[float]]] = {name: [[], []] for name in ("committee", *STUDENTS)}
-        for size, pool in enumerate((x, x.repeat(-(-MANY // len(x)), 1)[:MANY])):
-            for _ in range(turns):
-                for name in taken:
-                    model, start = models.get(name, committee), time.perf_counter()
-                    _ = model.predict(pool).knowledge  # type: ignore[attr-defined]
-                    taken[name][size].append(1000 * (time.perf_counter() - start))
-        return {name: [float(np.median(some)) for some in both] for name, both in taken.items()}
+        students = {name: self._student(name, committee, x, y[: self.start]) for name in STUDENTS}
+        models: dict[str, Ensemble | Student] = {"committee": committee, **students}
+        medians: dict[str, list[float]] = {name: [] for name in models}
+        for pool in (x, x.repeat(-(-MANY // len(x)), 1)[:MANY]):
+            asked = {name: partial(knowledge, model, pool) for name, model in models.items()}
+            for name, seconds in in_turns(asked, turns).items():
+                medians[name].append(1000 * float(np.median(seconds)))
+        return medians
+
+
+def knowledge(model: Ensemble | Student, x: Tensor) -> Tensor:
+    """What it does not know about each row."""
+    return model.predict(x).knowledge  # type: ignore[attr-defined]
 
 
 def scores(model: Ensemble | Student, x: Tensor, y: Tensor) -> Round:
@@ -174,7 +179,7 @@ def verdicts(recipe: Committee, curves: Curves, times: dict[str, list[float]]) -
     claims, level = [], float(values(curves["committee"], "RMSE")[:, 1:].mean())
     for name in STRATEGIES[1:]:
         low, gap, high = paired(curves, "RMSE", "random", name)
-        claims.append(f"- **{word(low, gap)}**: {name} beats chance: RMSE lower by {_with_ends(low, gap, high)}")
+        claims.append(f"- **{word(low, gap)}**: {name} beats chance: RMSE lower by {with_ends(low, gap, high)}")
     for name in STUDENTS:
         low, gap, high = (value / level for value in paired(curves, "RMSE", "committee", name))
         said = f"{name} picks rows as well as the committee, at most 10 % worse: better by {100 * gap:+.0f} %"
@@ -184,10 +189,6 @@ def verdicts(recipe: Committee, curves: Curves, times: dict[str, list[float]]) -
         claim += f"{share[0]:.2f} of it (the pool), {share[1]:.2f} ({MANY:,} rows)"
         claims.append(verdict(claim, max(share) <= 1.5 / recipe.members))
     return claims
-
-
-def _with_ends(low: float, middle: float, high: float) -> str:
-    return f"{middle:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def answer(curves: Curves) -> str:
@@ -209,7 +210,7 @@ def page(recipe: Committee, curves: Curves, times: dict[str, list[float]], work:
 
     def at(name: str, key: str) -> list[str]:
         found = [spread(values(curves[name], key)[:, n].tolist()) for n in shown]
-        gaps = [_with_ends(*paired(curves, key, name, other)) for other in STRATEGIES[:2]]
+        gaps = [with_ends(*paired(curves, key, name, other)) for other in STRATEGIES[:2]]
         return found + ["–" if name == other else gap for other, gap in zip(STRATEGIES, gaps, strict=False)]
 
     def students(name: str, key: str) -> str:

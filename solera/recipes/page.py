@@ -45,8 +45,12 @@ def judged(claim: str, low: float, middle: float, high: float, least: float = 0.
 
 def judged_cell(low: float, middle: float, high: float, least: float = 0.0, scale: float = 100, digits: int = 1) -> str:
     """The same in a table, whose header has the claim."""
-    numbers = f"{scale * middle:+.{digits}f} ({scale * low:+.{digits}f} to {scale * high:+.{digits}f})"
-    return f"**{word(low, middle, least)}** {numbers}"
+    return f"**{word(low, middle, least)}** {with_ends(low, middle, high, scale, digits)}"
+
+
+def with_ends(low: float, middle: float, high: float, scale: float = 1.0, digits: int = 2) -> str:
+    """`+0.50 (-0.10 to +1.10)`: a difference and its interval."""
+    return f"{scale * middle:+.{digits}f} ({scale * low:+.{digits}f} to {scale * high:+.{digits}f})"
 
 
 def over_repeats(values: Sequence[float]) -> tuple[float, float, float]:

@@ -1,6 +1,5 @@
 """Ensembles of translators into one: token-level distillation, SEnD², and what each knows about its own outputs."""
 
-import time
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from solera.data import Pairs, Tokenizer, as_tokenizer, train_bpe
 from solera.data.pairs import read_lines
 from solera.ensembles import train_ensemble, train_snapshots
 from solera.evaluation import Evaluation, evaluate
+from solera.evaluation.latency import in_turns
 from solera.methods import EnD, Method, ProxyDirichlet
 from solera.nn import Translator
 from solera.recipes.base import Recipe, Workspace
@@ -229,13 +229,11 @@ class Study:
 
     def seconds(self, models: dict[str, Ensemble | Student], turns: int = 3) -> dict[str, float]:
         """To translate a test sentence, the best of a few turns that all take one after another."""
-        some, taken = _first(self.sets["test"], TIMED), {name: [] for name in ("single", "ensemble", "SEnD²", "EnD")}
-        for _ in range(turns):
-            for name, times in taken.items():
-                start = time.perf_counter()
-                translate(models[name], some, self.recipe.beams)
-                times.append((time.perf_counter() - start) / some.examples)
-        return {name: min(times) for name, times in taken.items()}
+        some = _first(self.sets["test"], TIMED)
+        asked = {
+            n: partial(translate, models[n], some, self.recipe.beams) for n in ("single", "ensemble", "SEnD²", "EnD")
+        }
+        return {name: min(seconds) / some.examples for name, seconds in in_turns(asked, turns).items()}
 
     def models(self) -> dict[str, Ensemble | Student]:
         """By name, in the order of the tables."""

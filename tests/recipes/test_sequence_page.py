@@ -1,0 +1,43 @@
+"""What the pages of `translation` and `speech` say of the skill that a student kept."""
+
+import numpy as np
+import pytest
+
+from solera.evaluation import Evaluation
+from solera.recipes.page import judged_cell
+from solera.recipes.sequence_page import skill_kept
+from solera.tasks import Translation
+
+
+def evaluation(own, theirs, spread=0.01):
+    """AUROCs of a student and its ensemble, by knowledge alone, and draws about them."""
+    steps = spread * np.linspace(-1, 1, 41)
+    rows = {name: {"OOD French knowledge": value} for name, value in (("SEnD²", own), ("ensemble", theirs))}
+    draws = {name: {"OOD French knowledge": row["OOD French knowledge"] + steps} for name, row in rows.items()}
+    return Evaluation(Translation(), rows, {}, draws=draws)
+
+
+def test_skill_is_above_chance_and_judged_by_its_paired_interval():
+    (line,) = skill_kept(evaluation(0.88, 0.90), "French")
+    assert line.startswith("- **Held**: SEnD² keeps 80 %")
+    steps = 0.01 * np.linspace(-1, 1, 41)
+    low, high = np.quantile((0.38 + steps) / (0.40 + steps), [0.025, 0.975])
+    assert line.endswith(f"French by knowledge (95.00, {100 * low:.2f} to {100 * high:.2f})")
+
+
+@pytest.mark.parametrize(
+    ("own", "word"), [(0.79, "Not held"), (0.8201, "Held by the mean, not surely"), (0.86, "Held")]
+)
+def test_four_fifths_of_it_must_be_sure(own, word):
+    (line,) = skill_kept(evaluation(own, 0.90, spread=0.05), "French")
+    assert line.startswith(f"- **{word}**")
+
+
+def test_an_ensemble_without_skill_has_none_to_keep():
+    assert skill_kept(evaluation(0.6, 0.5), "French") == []
+    assert skill_kept(evaluation(0.6, 0.9), "news") == []
+
+
+def test_a_cell_has_the_word_and_the_numbers():
+    assert judged_cell(-0.001, 0.002, 0.005, -0.003) == "**Held** +0.2 (-0.1 to +0.5)"
+    assert judged_cell(-0.5, 0.25, 1, 0, 1, 2) == "**Held by the mean, not surely** +0.25 (-0.50 to +1.00)"
