@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solera.decoding import beam, ctc, greedy, log_probs_of, reorder, sample, together
+from solera.decoding.base import top_log_probs
 from solera.distributions import Categorical, Dirichlet, Mixture, SequencePrediction
 
 END = 0
@@ -328,3 +329,10 @@ def test_the_same_hypotheses_as_transformers(kind):
                 assert mine[:length].tolist() == other[1 : length + 1].tolist()
                 ended += length < 12
         assert ended > 20  # hypotheses of many lengths were compared
+
+
+def test_a_student_is_decoded_by_its_mean():
+    said = Dirichlet.from_mean(torch.randn(5, 7, generator=torch.Generator().manual_seed(0)), torch.zeros(5))
+    torch.testing.assert_close(log_probs_of(said).exp(), said.mean)
+    best, which = top_log_probs(said, 3)
+    torch.testing.assert_close(best.exp().float(), said.mean.gather(-1, which))
