@@ -406,12 +406,18 @@ def test_bad_input_is_named():
 
 
 def test_what_stands_in_the_padding_of_a_student_is_not_read():
-    """Of one held as a mean and a precision, as students answer: NaN in either of them."""
+    """Of one held as a mean and a precision, as students answer: NaN in either of them, forwards and backwards."""
     draw = torch.Generator().manual_seed(0)
     logits, log_precision = torch.randn(2, 4, 6, generator=draw), torch.rand(2, 4, generator=draw).double()
     tokens, mask = torch.randint(6, (2, 4), generator=draw), torch.tensor([[1, 1, 1, 0], [1, 1, 1, 0]])
     whole = SequencePrediction(Dirichlet.from_mean(logits[:, :3], log_precision[:, :3]), tokens[:, :3])
     logits[:, 3], log_precision[:, 3] = torch.nan, torch.nan
+    logits.requires_grad_()
+    log_precision.requires_grad_()
     padded = SequencePrediction(Dirichlet.from_mean(logits, log_precision), tokens, mask)
+    (padded.knowledge + padded.score_rmi).sum().backward()
+    for read in (logits.grad, log_precision.grad):
+        assert (read[:, 3] == 0).all()
+        assert read[:, :3].isfinite().all()
     for name in ("total", "data", "knowledge", "epkl", "rmi", "score_total", "score_data", "score_rmi"):
         torch.testing.assert_close(getattr(padded, name), getattr(whole, name))
