@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 SMALLEST = 1e-6  # the shortest piece, in the units of standardised features
 FEWEST = 4  # values of a feature: with no more of them it is left as it is
-COMMON = 0.2  # of all values: from this share on, the lowest or highest is common
+COMMON = 0.2  # of all values: from this share on, one value is common
 ENOUGH = 100_000  # rows by which that is told, spread evenly over all of them
 
 
@@ -49,13 +49,13 @@ class PiecewiseLinear(nn.Module):
 
 
 def worth_cutting(values: Float[Tensor, " N"]) -> bool:
-    """Whether a feature's lowest or highest value is common: a sum that most people do not have, a pixel mostly black.
+    """Whether a feature has one common value and some others: a sum that most people do not have, a pixel mostly black.
 
-    No mean and scale serves such a feature. A smooth one, or one of a few levels about a common one, is served by them:
-    cut into pieces, it brings a student no nearer to its ensemble on familiar inputs, and further on unfamiliar ones.
+    No mean and scale serves such a feature. A smooth one is served by them: cut into pieces, it brings a student no
+    nearer to its ensemble on familiar inputs, and further from it on unfamiliar ones.
     """
     counts = _some(values).unique(return_counts=True)[1]
-    return len(counts) > FEWEST and bool(counts[[0, -1]].max() >= COMMON * counts.sum())
+    return len(counts) > FEWEST and bool(counts.max() >= COMMON * counts.sum())
 
 
 def edges_of(features: Float[Tensor, "N D"], most: int) -> list[Tensor]:
