@@ -1,99 +1,125 @@
-"""EnD² on CIFAR-10: an ensemble of VGGs, its students with and without auxiliary images, and a prior network."""
+"""EnD² on CIFAR-10: a small ensemble, its students with and without auxiliary images, and a prior network."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from solera.core.seeds import stream
 from solera.data import Augmented, Batches
-from solera.distributions import Categorical, Mixture
+from solera.data.batch import UNLABELLED
 from solera.ensembles import train_ensemble
-from solera.methods import EnD, EnD2, Method, PriorNetwork
-from solera.nn import VGG
+from solera.evaluation import evaluate
+from solera.methods import EnD, EnD2, Method, PriorNetwork, ProxyDirichlet
+from solera.nn import VGG, WideResNet
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import colour, load_cifar, load_colour, require_cifar, require_files
-from solera.recipes.endd_page import UNSEEN, Found, Numbers, Scale, draw, measure, page
+from solera.recipes.endd_page import UNSEEN, draw, facts, page
 from solera.recipes.images import augmented, channels_last
-from solera.recipes.page import pyplot
+from solera.recipes.page import origin, pyplot
 from solera.teachers import Ensemble, Labels, Teacher, capture
 from solera.training import Student, Training, distill
 
-Sets = dict[str, Tensor]  # images by set; "CIFAR-10" are the test images
+SHAPE, UNFAMILIAR = (3, 32, 32), 2000  # of an image; images of CIFAR-100 that are asked about
+NETWORKS: dict[str, Callable[[float, bool], nn.Module]] = {  # by dropout, and whether with batch norm
+    "WRN-10-1": lambda dropout, norm: WideResNet(10, 1, SHAPE, 10, dropout),
+    "VGG-16": lambda dropout, norm: VGG(SHAPE, 10, 16, dropout, norm=norm),
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large the study is."""
+
+    network: str
+    optimizer: Literal["adamw", "sgd"]
+    lr: float
+    weight_decay: float
+    dropout: tuple[float, float]  # the probability of dropping a unit: members', students'
+    images: int  # with labels, for the members; 0: all but those held out
+    held: int  # images that no member sees: they pick a student's epoch and give its uncertainty its size
+    unlabelled: bool  # whether all other training images are there for the students, without labels
+    auxiliary: int  # images of CIFAR-100 beside them; 0: all
+    members: int
+    epochs: int
+    student_epochs: int
+    batch_size: int
+    degrees: float  # images are flipped, shifted by up to 4 pixels and turned by up to so much
+    temperature: float  # EnD² starts from it
+    fewer: tuple[int, ...]  # members, in the ablation
+    temperatures: tuple[float, ...]  # other initial ones, in the ablation
+    prior_norm: bool = True  # batch norm in the prior network
+
+
 LAPTOP = Scale(
-    depth=11,
-    channels=8,
-    dropout=(0.1, 0.1),
+    network="WRN-10-1",
+    optimizer="sgd",
+    lr=0.1,
+    weight_decay=5e-4,
+    dropout=(0.0, 0.0),
     images=8_000,
+    held=2_000,
+    unlabelled=True,
     auxiliary=4_000,
-    tests=0,
-    members=10,
-    epochs=10,
-    student_epochs=16,
-    repeats=3,
-    batch_sizes=(64, 32),
-    lr=2e-3,
+    members=5,
+    epochs=20,
+    student_epochs=10,
+    batch_size=64,
     degrees=0.0,
     temperature=2.0,
     fewer=(2,),
     temperatures=(1.0,),
-    ablation_repeats=1,
-    note="The initial temperature of EnD² (lower than the paper's 10, from which a short trial learnt little), "
-    "the batches and the augmentation were chosen by short runs, scored on training images outside this study; after a "
-    "first look at EnD's errors on the test images, students got 16 epochs instead of 10.",
 )
 PAPER_SCALE = Scale(  # its Appendix A and D
-    depth=16,
-    channels=64,
+    network="VGG-16",
+    optimizer="adamw",
+    lr=1e-3,
+    weight_decay=0.0,
     dropout=(0.5, 0.3),
     images=0,
+    held=0,
+    unlabelled=False,
     auxiliary=0,
-    tests=0,
     members=100,
     epochs=45,
     student_epochs=90,
-    repeats=3,
-    batch_sizes=(128, 128),
-    lr=1e-3,
+    batch_size=128,
     degrees=15.0,
     temperature=10.0,
     fewer=(5, 20, 50),
     temperatures=(1.0, 2.0, 5.0, 20.0),
-    ablation_repeats=3,
     prior_norm=False,
 )
-QUICK = replace(
-    LAPTOP,
-    images=1_000,
-    auxiliary=500,
-    tests=1_000,
-    members=4,
-    epochs=6,
-    student_epochs=8,
-    repeats=2,
-    batch_sizes=(32, 32),
-    fewer=(2,),
-    temperatures=(10.0,),
-    note="Too small for conclusions: it shows that everything works.",
-)
-SCALES = {"quick": QUICK, "laptop": LAPTOP, "paper": PAPER_SCALE}
-STUDENTS = ("EnD", "EnD²", "EnD+AUX", "EnD²+AUX", "PN")
+SCALES = {"laptop": LAPTOP, "paper": PAPER_SCALE}
+STUDENTS = ("EnD", "EnD²", "EnD+AUX", "EnD²+AUX", "Proxy+AUX", "PN")
+
+
+@dataclass(frozen=True)
+class Images:
+    """What is learnt from: batches of CIFAR-10, by who sees them, and CIFAR-100's beside them."""
+
+    labelled: Batches  # for the members
+    held: Batches | None
+    plain: Batches  # for the students: all but the held-out ones
+    auxiliary: Tensor
 
 
 @dataclass(frozen=True)
 class EnddCifar10(Recipe):
     """The EnD² paper's CIFAR-10 study: its Tables 3, 4 and 7, histograms (Figure 4) and ablations (Appendix D).
 
-    scale=quick takes minutes; laptop, about an hour on one core, takes a VGG-11 of an eighth of the channels, 8,000
-    images and 10 members; paper is Appendix A's (VGG-16, 100 members, 45 and 90 epochs), for a GPU.
+    scale=laptop, under two hours on one core: five WRN-10-1 learn 8,000 labelled images; their students see 10,000 more
+    without labels. scale=paper is Appendix A's (VGG-16, 100 members, 45 and 90 epochs), for a GPU.
     """
 
     data: str = "../shared/data"
-    scale: Literal["quick", "laptop", "paper"] = "laptop"
+    scale: Literal["laptop", "paper"] = "laptop"
+    repeats: int = 3  # students of a kind: they differ in initial weights and in the order of the data
+    resamples: int = 200  # of the test images, for the intervals
 
     @property
     def at(self) -> Scale:
@@ -105,103 +131,121 @@ class EnddCifar10(Recipe):
             require_cifar(self.data, classes)
         require_files(self.data, list(UNSEEN.values()))
         pyplot()
-        at, (plain, whole), (sets, labels) = self.at, self._batches(), self._sets()
-        ensemble = self._ensemble(plain, work)
-        said = {name: ensemble.predict(images) for name, images in sets.items()}
-        score = partial(measure, images=sets, labels=labels, ensemble=said)
-        found: Found = {
-            "IND": [score({k: member(m, number) for k, m in said.items()}) for number in range(at.members)],
-            "ENSM": [score(said)],
-        }
-        for count in at.fewer:
-            found[f"ENSM, M = {count}"] = [score({k: first(m, count) for k, m in said.items()})]
+        found = work.remember("found", partial(self._found, work))
+        draw(self.at, found, work)
+        return page(self, found, origin(self, "endd-cifar10", work))
 
-        def students(name: str, teacher: Teacher, method: Method, batches: Batches, repeats: int) -> None:
-            def one(repeat: int) -> Numbers:
-                work.say(f"training {name}, {repeat + 1} of {repeats}")
-                student = self._student(teacher, method, batches, repeat, work.folder / "training" / f"{name}-{repeat}")
-                return score({k: student.predict(images) for k, images in sets.items()})
-
-            found[name] = [work.remember(f"metrics/{name}-{r}", partial(one, r)) for r in range(repeats)]
-
-        work.say(f"remembering what they say about {whole.examples} images")
-        teacher = capture(ensemble, whole, work.folder / "transfer-set")
-        for name in STUDENTS:
-            known = Labels(classes=10) if name == "PN" else teacher
-            students(name, known, self.method(name), whole if name.endswith(("AUX", "PN")) else plain, at.repeats)
-        for count in at.fewer:
-            some = capture(Ensemble(list(ensemble.models)[:count]), whole, work.folder / f"transfer-set-{count}")
-            students(f"M = {count}", some, self.method("EnD²+AUX"), whole, at.ablation_repeats)
-        for degree in at.temperatures:
-            students(f"T₀ = {degree:g}", teacher, EnD2(initial_temperature=degree), whole, at.ablation_repeats)
-        draw(at, found, work)
-        return page(self, at, found, plain.examples, whole.examples - plain.examples, work)
-
-    def _ensemble(self, plain: Batches, work: Workspace) -> Ensemble:
-        at = self.at
-        work.say(f"training {at.members} networks on {plain.examples} images")
-        return train_ensemble(
+    def _found(self, work: Workspace) -> dict[str, Any]:
+        """Everything but the page: all models trained, then all of them judged at once, on the same resamples."""
+        at, images = self.at, self.images()
+        work.say(f"training {at.members} networks on {images.labelled.examples} images")
+        ensemble = train_ensemble(
             partial(self.network, at.dropout[0]),
-            Batches(plain.all.inputs, plain.all.target, batch_size=at.batch_sizes[0]),
+            images.labelled,
             at.members,
             self.training(at.epochs, at.lr, self.seed),
             folder=work.folder / "ensemble",
             augment=self.augment,
         )
+        models: dict[str, Any] = {f"IND {i}": Student(network, EnD()) for i, network in enumerate(ensemble.models)}
+        models["ENSM"] = ensemble
+        whole = images.plain.with_unlabelled(images.auxiliary, elsewhere=True)
+        teacher = self._remembered(ensemble, whole, images.held, work, "transfer-set")
+        for name in STUDENTS:
+            for repeat in range(self.repeats):
+                models[f"{name} {repeat}"] = self._student(teacher, name, images, whole, repeat, work)
+        for count in at.fewer:
+            some = models[f"ENSM, M = {count}"] = Ensemble(list(ensemble.models)[:count])
+            known = self._remembered(some, whole, images.held, work, f"transfer-set-{count}")
+            models[f"M = {count} 0"] = self._student(known, f"M = {count}", images, whole, 0, work)
+        for degree in at.temperatures:
+            models[f"T₀ = {degree:g} 0"] = self._student(teacher, f"T₀ = {degree:g}", images, whole, 0, work)
+        sets = self._test_sets()
+        work.say(f"comparing {len(models)} models on {len(sets['test'][0])} test images, and on unfamiliar ones")
+        unfamiliar = {name: inputs for name, (inputs, _) in sets.items() if name != "test"}
+        result = evaluate(models, *sets["test"], unfamiliar=unfamiliar, reference="ENSM", resamples=self.resamples)
+        sizes = {"labelled": images.labelled.examples, "plain": images.plain.examples}
+        return facts(result) | {"images": sizes | {"auxiliary": len(images.auxiliary), "test": len(sets["test"][0])}}
 
-    def network(self, dropout: float, norm: bool = True) -> VGG:
+    def network(self, dropout: float, norm: bool = True) -> nn.Module:
         """Of members and students; the prior network's has no batch norm at the paper's scale."""
-        return channels_last(VGG((3, 32, 32), 10, self.at.depth, dropout, norm=norm, channels=self.at.channels))
+        return channels_last(NETWORKS[self.at.network](dropout, norm))
 
     def method(self, name: str) -> Method:
         """How a student of this name learns."""
         if name == "PN":
             return PriorNetwork()
-        return EnD2(self.at.temperature) if name.startswith("EnD²") else EnD(temperature=2.5)
+        if name.startswith("T₀"):
+            return EnD2(float(name.removeprefix("T₀ = ")))
+        if name.startswith("Proxy"):
+            return ProxyDirichlet()
+        return EnD(temperature=2.5) if name in ("EnD", "EnD+AUX") else EnD2(self.at.temperature)
 
     def training(self, epochs: int, lr: float, seed: int) -> Training:
-        """Appendix A: Adam, the rate rises for a third of the epochs and then falls."""
-        return Training(epochs=epochs, lr=lr, warm_up=1 / 3, seed=seed)
+        """Appendix A: the rate rises for a third of the epochs and then falls."""
+        at = self.at
+        kind, decay = at.optimizer, at.weight_decay
+        return Training(epochs=epochs, lr=lr, optimizer=kind, weight_decay=decay, warm_up=1 / 3, seed=seed)
 
     def augment(self, images: Tensor, random: torch.Generator) -> Tensor:
         """What training sees of these images."""
-        return augmented(images, random, degrees=self.at.degrees)
+        seen = augmented(images, random, degrees=self.at.degrees)
+        return seen.contiguous(memory_format=torch.channels_last)
 
-    def _read(self, images: np.ndarray, limit: int) -> Tensor:
-        return 2 * colour(images[: limit or None]) - 1
-
-    def _batches(self) -> tuple[Batches, Batches]:
-        """The training images, and these with auxiliary ones, CIFAR-100's, behind them; as the students get them."""
-        at, size = self.at, self.at.batch_sizes[1]
+    def images(self) -> Images:
+        """The first images have labels, the next are held out, and the rest are there without labels."""
+        at = self.at
         (x, y), (other, _) = (load_cifar(self.data, classes, "train") for classes in (10, 100))
-        images, labels = self._read(x, at.images), torch.from_numpy(y[: at.images or None])
-        auxiliary = self._read(other, at.auxiliary)
-        return Batches(images, labels, batch_size=size), Batches(images, labels, auxiliary=auxiliary, batch_size=size)
+        end = at.images or len(y) - at.held
+        labels = torch.from_numpy(y).clone()
+        labels[end + at.held :] = UNLABELLED
+        every, rows = Batches(read(x), labels, batch_size=at.batch_size), torch.arange(len(y))
+        behind = rows[end + at.held :] if at.unlabelled else rows[:0]
+        return Images(
+            every.of(rows[:end]),
+            every.of(rows[end : end + at.held]) if at.held else None,
+            every.of(torch.cat([rows[:end], behind])),
+            read(other[: at.auxiliary or None]),
+        )
 
-    def _sets(self) -> tuple[Sets, Tensor]:
-        limit = self.at.tests
-        (x, y), (other, _) = (load_cifar(self.data, classes, "test") for classes in (10, 100))
-        far = {name: load_colour(self.data, file)[0] for name, file in UNSEEN.items()}
-        sets = {"CIFAR-10": x, **far, "CIFAR-100": other}
-        return {k: self._read(images, limit) for k, images in sets.items()}, torch.from_numpy(y[: limit or None])
+    def _test_sets(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """The test images with their labels, and the unfamiliar sets."""
+        far = {name: load_colour(self.data, file) for name, file in UNSEEN.items()}
+        other = tuple(part[:UNFAMILIAR] for part in load_cifar(self.data, 100, "test"))
+        sets = {"test": load_cifar(self.data, 10, "test"), **far, "CIFAR-100": other}
+        return {name: (read(x), torch.from_numpy(y)) for name, (x, y) in sets.items()}
 
-    def _student(self, teacher: Teacher, method: Method, batches: Batches, repeat: int, folder: Path) -> Student:
+    def _remembered(self, ensemble: Ensemble, whole: Batches, held: Batches | None, work: Workspace, name: str) -> Any:
+        """What members say about all images that students see, and about the held-out ones."""
+        work.say(f"remembering what {ensemble.members} members say about {whole.examples} images")
+        remembered = capture(ensemble, whole, work.folder / name)
+        return remembered if held is None else capture(ensemble, held, work.folder / name)
+
+    def _student(
+        self, teacher: Teacher, name: str, images: Images, whole: Batches, repeat: int, work: Workspace
+    ) -> Student:
         """Sees augmented images, while the teacher answers for the plain ones, as in the paper."""
-        at, prior = self.at, isinstance(method, PriorNetwork)
+        at, prior = self.at, name == "PN"
+        work.say(f"training {name}, {repeat + 1} of {self.repeats}")
         torch.manual_seed(stream(self.seed, "student", repeat))
         network = self.network(at.dropout[1], norm=at.prior_norm or not prior)
         epochs, lr = (at.epochs, at.lr / 2) if prior else (at.student_epochs, at.lr)
         training = self.training(epochs, lr, stream(self.seed, "repeat", repeat))
+        if prior:
+            teacher, batches = Labels(classes=10), images.labelled.with_unlabelled(images.auxiliary, elsewhere=True)
+        else:
+            batches = images.plain if name in ("EnD", "EnD²") else whole
         return distill(
-            teacher, network, Augmented(batches, self.augment, training.seed), method, training, folder=folder
+            teacher,
+            network,
+            Augmented(batches, self.augment, training.seed),
+            self.method(name),
+            training,
+            validation=images.held,
+            folder=work.folder / "training" / f"{name}-{repeat}",
         )
 
 
-def member(said: Mixture[Categorical], number: int) -> Categorical:
-    """What one member says."""
-    return Categorical(said.members.logits[..., number, :])
-
-
-def first(said: Mixture[Categorical], count: int) -> Mixture[Categorical]:
-    """What the first so many members say together."""
-    return Mixture(Categorical(said.members.logits[..., :count, :]))
+def read(images: np.ndarray) -> Tensor:
+    """In [−1, 1], as in the paper."""
+    return 2 * colour(images) - 1

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from solera.recipes.base import Workspace
-from solera.recipes.page import origin, pyplot, save_figure, table
+from solera.recipes.page import origin, paired_gap, pyplot, save_figure, table
 from solera.recipes.problems import described
 
 if TYPE_CHECKING:
@@ -19,14 +19,9 @@ RECOVERED, DETECTED = 0.6, 0.02  # of the ensemble's gain in NLL; AUROC that may
 
 
 def gap(studies: Studies, one: str, other: str, metric: str) -> tuple[float, float, float]:
-    """`one`'s metric less `other`'s: the low end of the 95 % interval, the mean over studies, the high end.
-
-    Every study resamples the same test examples in the same order, so each resample has a mean over studies.
-    """
-    value = np.mean([study["rows"][one][metric] - study["rows"][other][metric] for study in studies])
-    drawn = np.mean([np.subtract(study["draws"][one][metric], study["draws"][other][metric]) for study in studies], 0)
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return float(low), float(value), float(high)
+    """`one`'s metric less `other`'s over the studies, each with its own resamples: low end, mean, high end."""
+    ours, theirs = ([(s["rows"][m][metric], s["draws"][m][metric]) for s in studies] for m in (one, other))
+    return paired_gap(ours, theirs)
 
 
 def mean(studies: Studies, model: str, metric: str) -> float | None:

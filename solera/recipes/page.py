@@ -14,6 +14,8 @@ from solera.core.versions import versions
 from solera.metrics.student_t import student_t_quantile
 from solera.recipes.base import Recipe, Workspace
 
+Resampled = tuple[float, Sequence[float] | np.ndarray]  # a metric, and the same on resampled examples
+
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
@@ -61,6 +63,18 @@ def over_repeats(values: Sequence[float]) -> tuple[float, float, float]:
     wide = float(student_t_quantile(0.975, [0.0], [1.0], [len(numbers) - 1.0])[0])
     reach = wide * float(numbers.std(ddof=1)) / len(numbers) ** 0.5
     return float(numbers.mean() - reach), float(numbers.mean()), float(numbers.mean() + reach)
+
+
+def paired_gap(ours: Sequence[Resampled], theirs: Sequence[Resampled]) -> tuple[float, float, float]:
+    """A metric of our repeats less that of theirs: the low end of the 95 % interval, the mean, the high end.
+
+    All models are resampled on the same examples in the same order, so each resample has a mean over repeats.
+    """
+    (value, drawn), (less, drawn_less) = (
+        (np.mean([value for value, _ in each]), np.mean([draws for _, draws in each], 0)) for each in (ours, theirs)
+    )
+    low, high = np.percentile(drawn - drawn_less, [2.5, 97.5])
+    return float(low), float(value - less), float(high)
 
 
 def pyplot() -> Any:

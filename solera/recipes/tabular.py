@@ -21,7 +21,7 @@ from solera.methods import EnD, Method, ProxyDirichlet
 from solera.nn import MLP
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import load_npz, require_files
-from solera.recipes.page import origin, pyplot
+from solera.recipes.page import Resampled, origin, paired_gap, pyplot
 from solera.recipes.tabular_page import LABELS, PAIRS, PLAIN, draw, page
 from solera.teachers import Ensemble, Teacher, capture
 from solera.teachers.base import saw_from_folds
@@ -152,24 +152,16 @@ class Tabular(Recipe):
 
 
 def gaps(result: Any, fixed: Mapping[str, Any], repeats: int) -> dict[str, dict[str, list[float]]]:
-    """Paired differences with their 95 % intervals [low, value, high], by "one − other" and metric.
+    """Paired differences with their 95 % intervals [low, value, high], by "one − other" and metric."""
 
-    Every model is resampled on the same test rows in the same order, so each resample has a mean over repeats.
-    """
-
-    def both(model: str, metric: str) -> tuple[float, np.ndarray]:
+    def drawn(model: str, metric: str) -> list[Resampled]:
         names = [model] if model in fixed else [f"{model} {r}" for r in range(repeats)]
-        value = np.mean([result.rows[name][metric] for name in names])
-        return float(value), np.mean([result.draws[name][metric] for name in names], 0)
+        return [(result.rows[name][metric], result.draws[name][metric]) for name in names]
 
-    found: dict[str, dict[str, list[float]]] = {}
-    for one, other in PAIRS:
-        found[f"{one} − {other}"] = {}
-        for metric in ("accuracy", "NLL"):
-            (value, drawn), (less, drawn_less) = both(one, metric), both(other, metric)
-            low, high = np.percentile(drawn - drawn_less, [2.5, 97.5])
-            found[f"{one} − {other}"][metric] = [float(low), value - less, float(high)]
-    return found
+    return {
+        f"{one} − {other}": {m: list(paired_gap(drawn(one, m), drawn(other, m))) for m in ("accuracy", "NLL")}
+        for one, other in PAIRS
+    }
 
 
 def split(whole: Table, held: float, seed: int) -> Table:

@@ -8,14 +8,24 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 import solera.recipes.endd_cifar10 as module
+from solera.data.batch import UNLABELLED
 from solera.distributions import Categorical, Mixture
+from solera.evaluation import evaluate
 from solera.recipes import find, names
 from solera.recipes.base import Workspace, settings_of
-from solera.recipes.endd_cifar10 import SCALES, STUDENTS, EnddCifar10, first, member
-from solera.recipes.endd_page import BINS, OTHERS, PAPER, measure, ordering
+from solera.recipes.endd_cifar10 import SCALES, STUDENTS, EnddCifar10
+from solera.recipes.endd_page import BINS, OTHERS, PAPER, facts, gap, orderings, repeats
 
 TINY = replace(
-    SCALES["quick"], channels=2, images=48, auxiliary=32, tests=40, members=3, epochs=1, student_epochs=1, degrees=15.0
+    SCALES["laptop"],
+    images=24,
+    held=8,
+    auxiliary=32,
+    members=3,
+    epochs=1,
+    student_epochs=1,
+    degrees=15.0,
+    batch_size=32,
 )
 
 
@@ -42,57 +52,72 @@ def mixture(examples, members=3):
 
 def test_the_columns_of_the_three_tables():
     torch.manual_seed(0)
-    said = {"CIFAR-10": mixture(60), **{name: mixture(40) for name in OTHERS}}
-    labels = said["CIFAR-10"].mean.argmax(-1)
+    said = {"test": mixture(60), **{name: mixture(40) for name in OTHERS}}
+    labels = said["test"].mean.argmax(-1)
     labels[::3] = (labels[::3] + 1) % 10  # a third of the predictions are wrong
-    found = measure(said, {name: torch.zeros(len(p.mean), 1) for name, p in said.items()}, labels, said)
-    mean, wrong = said["CIFAR-10"].mean, (torch.arange(60) % 3 == 0).numpy()
-    doubt = -mean.max(-1).values.numpy()
-    assert found["error"] == pytest.approx(1 / 3)
-    assert found["NLL"] == pytest.approx(-mean.gather(1, labels[:, None]).log().mean().item(), rel=1e-5)
-    assert found["PRR"] == pytest.approx(2 * roc_auc_score(wrong, doubt) - 1)
-    assert found["AUPR confidence"] == pytest.approx(average_precision_score(wrong, doubt))
-    assert found["AUPR knowledge"] == pytest.approx(average_precision_score(wrong, said["CIFAR-10"].knowledge.numpy()))
+    single = {name: Categorical(p.members.logits[:, 0]) for name, p in said.items()}
+    sets = {name: torch.zeros(40, 1) for name in OTHERS}
+    models = {"ENSM": said, "IND 0": single, "EnD² 0": said, "EnD² 1": said}
+    found = facts(evaluate(models, torch.zeros(60, 1), labels, unfamiliar=sets, reference="ENSM", resamples=5))
+    row, wrong = found["rows"]["ENSM"], (torch.arange(60) % 3 == 0).numpy()
+    doubt = -said["test"].mean.max(-1).values.numpy()
+    assert row["AUPR confidence"] == pytest.approx(average_precision_score(wrong, doubt))
+    assert row["AUPR knowledge"] == pytest.approx(average_precision_score(wrong, said["test"].knowledge.numpy()))
     for key in ("total", "knowledge"):
-        aurocs = []
-        for name in ("GTSRB", "MNIST-M"):
-            scores = torch.cat([getattr(said["CIFAR-10"], key), getattr(said[name], key)]).numpy()
-            aurocs.append(roc_auc_score(np.repeat([0, 1], [60, 40]), scores))
-            assert found[f"{name} {key}"] == pytest.approx(aurocs[-1])
-        assert found[f"unseen {key}"] == pytest.approx(np.mean(aurocs))
-    assert found["ρ"] == pytest.approx(1)
-    assert np.sum(found["histogram total in"]) * np.diff(BINS)[0] == pytest.approx(1)
+        scores = [torch.cat([getattr(said["test"], key), getattr(said[name], key)]) for name in ("GTSRB", "MNIST-M")]
+        aurocs = [roc_auc_score(np.repeat([0, 1], [60, 40]), score.numpy()) for score in scores]
+        assert row[f"unseen {key}"] == pytest.approx(np.mean(aurocs))
+        draws = found["draws"]["ENSM"]
+        pair = [draws[f"OOD {name} {key}"] for name in ("GTSRB", "MNIST-M")]
+        assert draws[f"unseen {key}"] == pytest.approx(np.mean(pair, 0))
+    assert found["rows"]["EnD² 1"]["ρ knowledge"] == pytest.approx(1)
+    assert not [key for key in found["rows"]["IND 0"] if "knowledge" in key]
+    assert np.sum(found["histograms"]["ENSM"]["total in"]) * np.diff(BINS)[0] == pytest.approx(1)
+    assert repeats(found, "EnD²") == ["EnD² 0", "EnD² 1"]
+    assert repeats(found, "ENSM") == ["ENSM"]
+    assert repeats(found, "EnD") == []
 
 
-def test_one_member_has_no_knowledge_and_a_few_are_an_ensemble_of_their_own():
-    torch.manual_seed(0)
-    whole = mixture(20, 4)
-    said = {name: member(whole, 1) for name in ("CIFAR-10", *OTHERS)}
-    images = {name: torch.zeros(20, 1) for name in said}
-    found = measure(said, images, member(whole, 0).mean.argmax(-1), dict.fromkeys(said, whole))
-    assert not [key for key in found if "knowledge" in key or key == "ρ"]
-    assert torch.equal(member(whole, 1).mean, whole.members.mean[:, 1])
-    assert torch.allclose(first(whole, 2).mean, whole.members.mean[:, :2].mean(1))
+def test_a_gap_is_of_means_over_repeats_and_knows_which_way_is_better():
+    rows = {"A 0": 0.10, "A 1": 0.12, "B": 0.20}
+    draws = {"A 0": [0.1, 0.2], "A 1": [0.1, 0.2], "B": [0.3, 0.6]}
+    found = {
+        "rows": {name: {"NLL": value, "PRR": value} for name, value in rows.items()},
+        "draws": {name: {"NLL": drawn, "PRR": drawn} for name, drawn in draws.items()},
+    }
+    low, middle, high = gap(found, "A", "B", "NLL")
+    assert middle == pytest.approx(0.09)
+    assert (low, high) == pytest.approx((0.2 + 0.025 * 0.2, 0.4 - 0.025 * 0.2))
+    assert gap(found, "A", "B", "PRR") == pytest.approx((-high, -middle, -low))
 
 
-def test_an_ordering_knows_which_way_is_better_and_how_sure_it_is():
-    found = {"A": [{"error": 0.10, "PRR": 0.5}, {"error": 0.12, "PRR": 0.7}], "B": [{"error": 0.20, "PRR": 0.61}]}
-    assert ordering(found, "A errs less", "error", "A", "B") == ("- **Held**: A errs less; error: A 11.0 ± 1.4, B 20.0")
-    assert ordering(found, "A rejects better", "PRR", "A", "B") == (
-        "- **Not held**: A rejects better; PRR: A 60.0 ± 14.1, B 61.0 (less than the spread between runs)"
-    )
+def test_every_claim_is_judged():
+    torch.manual_seed(1)
+    names = ["ENSM", *(f"{name} {r}" for name in ("IND", *STUDENTS) for r in (0, 1))]
+    keys = ("accuracy", "PRR", "ECE", "NLL", "unseen total", "unseen knowledge")
+    found = {
+        "rows": {n: dict.fromkeys(keys, 0.5) for n in names},
+        "draws": {n: {key: [0.5] for key in keys} for n in names},
+    }
+    found["rows"]["EnD 0"]["NLL"], found["draws"]["EnD 0"]["NLL"] = 0.3, [0.3]
+    lines = orderings(found).splitlines()
+    assert [line for line in lines if "**Held**" in line] == [
+        "| EnD has a lower NLL than EnD² | NLL: EnD, EnD² | **Held** +0.100 (+0.100 to +0.100) |"
+    ]
+    assert len([line for line in lines if "**Not held**" in line]) == len(lines) - 3
 
 
 def test_the_papers_scale_is_its_appendix():
     paper = SCALES["paper"]
-    assert (paper.depth, paper.channels, paper.members, paper.batch_sizes, paper.lr) == (16, 64, 100, (128, 128), 1e-3)
+    assert (paper.network, paper.members, paper.batch_size, paper.lr) == ("VGG-16", 100, 128, 1e-3)
     assert (paper.epochs, paper.student_epochs, paper.dropout, paper.degrees) == (45, 90, (0.5, 0.3), 15)
     assert (paper.temperature, paper.prior_norm) == (10, False)
     recipe = EnddCifar10(scale="paper")
     assert recipe.training(90, 1e-3, 0).rate()(1 / 3) == pytest.approx(1)
-    small = EnddCifar10(scale="quick")
-    norms = [sum("BatchNorm" in type(m).__name__ for m in small.network(0.1, norm).modules()) for norm in (True, False)]
-    assert norms == [8, 0]
+    norms = [
+        sum("BatchNorm" in type(m).__name__ for m in recipe.network(0.1, norm).modules()) for norm in (True, False)
+    ]
+    assert norms == [13, 0]
 
 
 def test_missing_data_is_named_before_any_work(tmp_path):
@@ -102,8 +127,8 @@ def test_missing_data_is_named_before_any_work(tmp_path):
 
 @pytest.mark.long
 def test_end_to_end_stopped_and_gone_on_with(tmp_path, files, monkeypatch):
-    monkeypatch.setitem(SCALES, "quick", TINY)
-    recipe, calls, real = EnddCifar10(data=files, scale="quick"), [], module.distill
+    monkeypatch.setitem(SCALES, "laptop", TINY)
+    recipe, calls, real = EnddCifar10(data=files, repeats=2, resamples=4), [], module.distill
 
     def stops_at_the_fourth(*args, **kwargs):
         calls.append(args)
@@ -116,35 +141,38 @@ def test_end_to_end_stopped_and_gone_on_with(tmp_path, files, monkeypatch):
         run(tmp_path / "run", recipe)
     page = run(tmp_path / "run", recipe)
     students = 2 * len(STUDENTS) + len(TINY.fewer) + len(TINY.temperatures)
-    assert len(calls) == students + 1  # the one that was stopped, and no other, again
+    assert len(calls) == students + 4  # all of them again: the finished ones are read, not trained
     assert run(tmp_path / "run", recipe) == page
-    assert len(calls) == students + 1
+    assert len(calls) == students + 4
     assert (tmp_path / "run" / "endd-cifar10.png").read_bytes().startswith(b"\x89PNG")
     for name in PAPER:
         rows = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
-        assert len(rows) == 3
+        assert len(rows) == 3 + (name == "EnD²+AUX")
         assert ("±" in rows[0]) == (name != "ENSM")
-    sizes = [args[2].batches.examples for args in calls[4:]]  # the fourth again is the second EnD² student
-    assert sizes == [48] + [80] * (students - 4)  # plain images, then with auxiliary ones
+    sizes = [args[2].batches.examples for args in calls[4:]]
+    assert sizes == [56] * 4 + [88] * 6 + [56] * 2 + [88] * 2  # the prior network: 24 with labels, 32 auxiliary ones
 
 
 def test_the_teacher_speaks_of_plain_images_and_the_student_sees_others(files, monkeypatch):
-    monkeypatch.setitem(SCALES, "quick", TINY)
-    recipe = EnddCifar10(data=files, scale="quick")
-    plain, whole = recipe._batches()
-    assert torch.equal(whole.all.inputs[:48], plain.all.inputs)
-    assert whole.all.target is not None
-    assert (whole.all.target[48:] == -100).all()
-    assert plain.all.inputs.min() >= -1
-    assert plain.all.inputs.max() <= 1
-    (seen,) = [b for b in module.Augmented(plain, recipe.augment).shuffled(3) if len(b) == 32]
-    assert not torch.equal(seen.inputs, plain.all.inputs[seen.index])
+    monkeypatch.setitem(SCALES, "laptop", TINY)
+    recipe = EnddCifar10(data=files)
+    images = recipe.images()
+    labelled, plain, held = (b.all for b in (images.labelled, images.plain, images.held))
+    assert torch.equal(plain.inputs[:24], labelled.inputs)
+    assert (plain.target[24:] == UNLABELLED).all()
+    assert (labelled.target >= 0).all()
+    assert not set(held.index.tolist()) & set(plain.index.tolist())
+    assert (len(labelled), len(held), len(plain)) == (24, 8, 56)
+    assert plain.inputs.min() >= -1
+    assert plain.inputs.max() <= 1
+    seen = next(module.Augmented(images.plain, recipe.augment).shuffled(3))
+    assert not torch.equal(seen.inputs, seen.plain)
 
 
 def test_members_see_augmented_images_and_remembered_targets_are_those_of_plain_ones(files, tmp_path, monkeypatch):
-    monkeypatch.setitem(SCALES, "quick", replace(TINY, members=2))
+    monkeypatch.setitem(SCALES, "laptop", replace(TINY, members=2))
     monkeypatch.setattr(module, "pyplot", lambda: None)  # a slow import, for pictures that are not drawn here
-    recipe, seen, asked, real = EnddCifar10(data=files, scale="quick"), [], [], module.augmented
+    recipe, seen, asked, real = EnddCifar10(data=files), [], [], module.augmented
     monkeypatch.setattr(
         module, "augmented", lambda images, *rest, **more: seen.append(1) or real(images, *rest, **more)
     )
@@ -156,13 +184,11 @@ def test_members_see_augmented_images_and_remembered_targets_are_those_of_plain_
     monkeypatch.setattr(module, "distill", stop)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "run", recipe)
-    members, images, at = 2, 48, recipe.at
-    assert len(seen) == members * at.epochs * -(-images // at.batch_sizes[0])
+    assert len(seen) == 2  # members, each for one epoch of one batch
     ((teacher, data),) = asked
     batch = next(data.shuffled(0, 0))
-    plain = data.batches.take(batch.index)
-    assert not torch.equal(batch.inputs, plain.inputs)
-    assert torch.equal(teacher(batch).mean, teacher(plain).mean)
+    assert not torch.equal(batch.inputs, batch.plain)
+    assert torch.equal(teacher(batch).mean, teacher(replace(batch, inputs=batch.plain)).mean)
 
 
 def test_the_command_line_finds_it():
