@@ -21,6 +21,7 @@ from solera.core.progress import tell
 Kernel = Callable[..., tuple[Tensor, Tensor]]
 
 _CHUNK = 1 << 17  # elements: enough to outweigh the calls, few enough for the dozen temporaries to stay in the cache
+_PARTS = 8  # of the rows whose logits are overwritten: compiled code holds three or four times what it is given
 # multiply and add in one instruction: torch 2.7
 _OPTIONS: dict[str, Any] = {"cpp.enable_floating_point_contract_flag": "fast"}
 
@@ -107,10 +108,26 @@ def attempt_compiled(kernel: Callable[..., Any], *rows: Tensor) -> Any:
         return None
 
 
-def run_kernel(kernel: Kernel, *rows: Tensor, overwrite: bool = False) -> tuple[Tensor, Tensor]:
-    """Loss and gradient of these rows, the logits first; `overwrite`: the gradient may take the logits' memory."""
+def run_kernel(kernel: Kernel, *rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Loss and gradient of these rows, the logits first."""
     found = attempt_compiled(kernel, *rows)
-    return _in_chunks(kernel, rows[0] if overwrite else torch.empty_like(rows[0]), *rows) if found is None else found
+    return _in_chunks(kernel, torch.empty_like(rows[0]), *rows) if found is None else found
+
+
+def overwrite_by_gradient(kernel: Kernel, logits: Tensor, *columns: Tensor) -> Tensor:
+    """The loss of these rows; their logits become its gradient. Compiled code needs room: it takes some at a time."""
+    loss = logits.new_empty(len(logits))
+    step = max(1, -(-len(logits) // _PARTS))
+    for start in range(0, len(logits), step):
+        part = slice(start, start + step)
+        rows = logits[part], *(column[part] for column in columns)
+        found = attempt_compiled(kernel, *rows)
+        if found is None:
+            loss[part] = _in_chunks(kernel, rows[0], *rows)[0]
+        else:
+            loss[part] = found[0]
+            logits[part] = found[1]
+    return loss
 
 
 def at_least_single(values: Tensor) -> Tensor:

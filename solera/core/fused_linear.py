@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from solera.core.fused import Kernel, at_least_single, consider_compiling, constant_like, run_kernel
+from solera.core.fused import Kernel, at_least_single, consider_compiling, constant_like, overwrite_by_gradient
 
 # logits at a time: enough rows for a fast product with the weight, few enough that they are little beside the weight
 _CHUNK = {"cpu": 6 << 20, "cuda": 1 << 26}
@@ -54,15 +54,15 @@ def _go_through(
     for part in _parts(len(hidden), len(weight), hidden.device.type):
         h, u = hidden[part], importance[part]
         logits = torch.nn.functional.linear(h, weight, bias)
-        rows = (logits, *(column[part] for column in columns))
-        loss[part], gradient = run_kernel(kernel, *rows, overwrite=True)
+        loss[part] = overwrite_by_gradient(kernel, logits, *(column[part] for column in columns))
+        gradient = logits
         if sums.hidden is not None:
             torch.mm(gradient, weight, out=sums.hidden[part])
         if sums.weight is not None:
             sums.weight.addmm_(gradient.t(), u.unsqueeze(-1) * h)  # rows of h are shorter than rows of the gradient
         if sums.bias is not None:
             sums.bias.addmv_(gradient.t(), u)
-        del logits, rows, gradient  # before the next chunk takes memory of its own
+        del logits, gradient  # before the next chunk takes memory of its own
     return loss, sums
 
 
