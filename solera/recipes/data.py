@@ -105,3 +105,9 @@ def load_cifar(folder: str, classes: int, part: str) -> tuple[np.ndarray, np.nda
     rows = np.concatenate([np.fromfile(file, np.uint8) for file in files]).reshape(-1, before + 3 * 32 * 32)
     images = rows[:, before:].reshape(-1, 3, 32, 32)
     return np.ascontiguousarray(np.moveaxis(images, 1, -1)), rows[:, before - 1].astype(np.int64)
+
+
+def shrunk(images: np.ndarray) -> Tensor:
+    """Colour images as grey ones of 28 × 28, by averaging."""
+    grey_images = torch.from_numpy(images.astype(np.float32) / 255).mean(-1, keepdim=True).movedim(-1, 1)
+    return torch.nn.functional.interpolate(grey_images, (28, 28), mode="area")

@@ -14,7 +14,7 @@ from solera.evaluation import evaluate
 from solera.methods import EnD, EnD2, Method, ProxyDirichlet
 from solera.nn import ConvNet
 from solera.recipes.base import Recipe, Workspace
-from solera.recipes.data import blends, grey, load_colour, load_npz, require_files, rotated
+from solera.recipes.data import blends, grey, load_colour, load_npz, require_files, rotated, shrunk
 from solera.recipes.mnist_page import ANGLES, Found, draw, page
 from solera.recipes.page import origin, pyplot
 from solera.teachers import Teacher, capture
@@ -99,9 +99,3 @@ class Mnist(Recipe):
         fashion = load_npz(self.data, IMAGES + "fashion_mnist.npz")["x_test"]
         omniglot = load_npz(self.data, IMAGES + "omniglot_28x28.npz")["x"]
         return {"Fashion": grey(fashion), "Omniglot": grey(omniglot)}
-
-
-def shrunk(colour: Any) -> Tensor:
-    """Grey, and 28 × 28 by averaging."""
-    images = torch.from_numpy(colour.astype("float32") / 255).mean(-1, keepdim=True).movedim(-1, 1)
-    return torch.nn.functional.interpolate(images, (28, 28), mode="area")
