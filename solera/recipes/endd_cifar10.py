@@ -67,7 +67,7 @@ LAPTOP = Scale(
     auxiliary=4_000,
     members=5,
     epochs=20,
-    student_epochs=10,
+    student_epochs=8,
     batch_size=64,
     degrees=0.0,
     temperature=2.0,
@@ -118,7 +118,7 @@ class EnddCifar10(Recipe):
 
     data: str = "../shared/data"
     scale: Literal["laptop", "paper"] = "laptop"
-    repeats: int = 3  # students of a kind: they differ in initial weights and in the order of the data
+    repeats: int = 2  # students of a kind: they differ in initial weights and in the order of the data
     resamples: int = 200  # of the test images, for the intervals
 
     @property

@@ -128,7 +128,7 @@ def test_missing_data_is_named_before_any_work(tmp_path):
 @pytest.mark.long
 def test_end_to_end_stopped_and_gone_on_with(tmp_path, files, monkeypatch):
     monkeypatch.setitem(SCALES, "laptop", TINY)
-    recipe, calls, real = EnddCifar10(data=files, repeats=2, resamples=4), [], module.distill
+    recipe, calls, real = EnddCifar10(data=files, resamples=4), [], module.distill
 
     def stops_at_the_fourth(*args, **kwargs):
         calls.append(args)
