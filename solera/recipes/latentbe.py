@@ -9,6 +9,7 @@ from torch import Tensor
 
 from solera.core.seeds import generator, stream
 from solera.data import Augmented, Batches
+from solera.data.batch import UNLABELLED
 from solera.distributions import Mixture
 from solera.ensembles import train_ensemble
 from solera.methods import LatentBE, Method
@@ -21,7 +22,7 @@ from solera.teachers import Ensemble
 from solera.training import Student, Training, distill
 from solera.training.loop import Watch
 
-Size = Literal["quick", "laptop", "paper"]
+Size = Literal["laptop", "paper"]
 Sets = dict[str, tuple[Tensor, Tensor | None]]  # images and, where there are any, labels
 MEMBERS = 4
 
@@ -32,16 +33,48 @@ class Scale:
 
     depth: int
     width: int
-    side: int  # of the images: 32, or fewer pixels by averaging
-    images: int  # for training; 0: all but those for validation
+    images: int  # with labels, for the members; 0: all but those for validation
     validation: int  # images that find the temperature of the calibrated metrics
-    epochs: int  # of members and of students
+    epochs: int  # of members
+    student_epochs: int
     batch_size: int
     lr: float  # at its peak
     warm_up: float
     repeats: int  # whole studies, each with its own networks
     corrupted: int  # test images under each corruption at each severity; 0: all
+    side: int = 32  # of the images, or fewer pixels by averaging
+    unlabelled: bool = True  # whether all other training images are there for the students, without labels
     without: tuple[str, ...] = ()  # students left out
+
+
+LAPTOP = Scale(
+    depth=10,
+    width=1,
+    images=5_000,
+    validation=2_000,
+    epochs=16,
+    student_epochs=4,
+    batch_size=64,
+    lr=0.1,
+    warm_up=0.3,
+    repeats=3,
+    corrupted=100,
+    without=("BE + ConfODS",),
+)
+PAPER_SCALE = Scale(  # its appendix B.2
+    depth=28,
+    width=4,
+    images=0,
+    validation=5_000,
+    epochs=200,
+    student_epochs=200,
+    batch_size=128,
+    lr=0.1,
+    warm_up=0.025,
+    repeats=4,
+    corrupted=0,
+    unlabelled=False,
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +109,15 @@ class Subnetworks(LatentBE):
 
 
 @dataclass(frozen=True)
+class Parts:
+    """Training images: with labels, for the members; all that students see; and for validation."""
+
+    labelled: Batches
+    seen: Batches
+    held: tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
 class Study:
     """The images, networks and students of a study; `repeat` tells its repetitions apart."""
 
@@ -84,10 +126,10 @@ class Study:
     at: Scale
     seed: int
 
-    def training(self, seed: int) -> Training:
+    def training(self, epochs: int, seed: int) -> Training:
         """As in the paper's appendix B.2, for members and students."""
         return Training(
-            epochs=self.at.epochs, lr=self.at.lr, optimizer="sgd", weight_decay=5e-4, warm_up=self.at.warm_up, seed=seed
+            epochs=epochs, lr=self.at.lr, optimizer="sgd", weight_decay=5e-4, warm_up=self.at.warm_up, seed=seed
         )
 
     def network(self) -> WideResNet:
@@ -100,22 +142,34 @@ class Study:
         seen = augmented(images, random, pixels=self.at.side // 8, degrees=0.0)
         return seen.contiguous(memory_format=torch.channels_last)
 
-    def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Images and labels for training, then for validation; the data's order is shuffled once and for all."""
+    def parts(self) -> Parts:
+        """The training images, whose order is shuffled once and for all, by who sees them."""
         images, labels = load_cifar(self.data, self.classes, "train")
         order = torch.randperm(len(labels), generator=generator(0, "parts"))
         end = len(labels) - self.at.validation
-        train, held = order[: min(self.at.images or end, end)].numpy(), order[end:].numpy()
-        x = [colour(images[rows], self.at.side) for rows in (train, held)]
-        y = [torch.from_numpy(labels[rows]) for rows in (train, held)]
-        return x[0], y[0], x[1], y[1]
+        own = min(self.at.images or end, end)
+        seen, held = order[:end].numpy(), order[end:].numpy()
+        given = torch.from_numpy(labels[seen]).clone()
+        given[own:] = UNLABELLED
+        every = Batches(colour(images[seen], self.at.side), given, batch_size=self.at.batch_size)
+        labelled = every.of(torch.arange(own))
+        return Parts(
+            labelled,
+            every if self.at.unlabelled else labelled,
+            (colour(images[held], self.at.side), torch.from_numpy(labels[held])),
+        )
 
     def ensemble(self, members: int, batches: Batches, repeat: int, work: Workspace) -> Ensemble:
         """The networks of one repetition."""
         work.say(f"{repeat + 1} of {self.at.repeats}: training {members} networks on {batches.examples} images")
         folder = work.folder / f"repeat-{repeat}" / "ensemble"
         return train_ensemble(
-            self.network, batches, members, self.training(self.seed_of(repeat)), folder=folder, augment=self.augment
+            self.network,
+            batches,
+            members,
+            self.training(self.at.epochs, self.seed_of(repeat)),
+            folder=folder,
+            augment=self.augment,
         )
 
     def seed_of(self, repeat: int) -> int:
@@ -141,7 +195,7 @@ class Study:
             self.network(),
             Augmented(batches, self.augment, seed),
             way.method,
-            self.training(stream(seed, "distil")),
+            self.training(self.at.student_epochs, stream(seed, "distil")),
             perturbation=way.perturbation,
             watch=watch,
             folder=work.folder / f"repeat-{repeat}" / name,

@@ -4,14 +4,13 @@ import time
 
 import torch
 
-from solera.data import Batches
 from solera.evaluation.stream import Predictor
 from solera.methods import AEKD, BatchEnsemble, EnD, LatentBE, ProxyDirichlet
 from solera.perturbations import ConfODS, TDivSDiv
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.corruptions import CORRUPTIONS, SEVERITIES, corrupted
 from solera.recipes.data import colour, load_cifar, load_colour, require_cifar, require_files
-from solera.recipes.latentbe import MEMBERS, Scale, Sets, Setting, Study, Subnetworks, Way
+from solera.recipes.latentbe import MEMBERS, Parts, Scale, Sets, Setting, Study, Subnetworks, Way
 from solera.recipes.latentbe_page import Found, Numbers, apart, draw, measure, page
 from solera.recipes.page import pyplot
 from solera.training import Student
@@ -38,20 +37,20 @@ def compare(recipe: Recipe, setting: Setting, scale: str, data: str, work: Works
     pyplot()
     at = setting.scales[scale]
     study = Study(data, setting.classes, at, recipe.seed)
-    x, y, *held = study.parts()
-    sets = sets_of(setting, at, data) | {"validation": (held[0], held[1])}
-    batches, found = Batches(x, y, batch_size=at.batch_size), Found()
+    parts, found = study.parts(), Found()
+    sets = sets_of(setting, at, data) | {"validation": parts.held}
     for repeat in range(at.repeats):
-        for model, numbers in one_repeat(study, repeat, batches, sets, work).items():
+        for model, numbers in one_repeat(study, repeat, parts, sets, work).items():
             found.setdefault(model, []).append(numbers)
     draw(setting, found, work)
-    return page(recipe, setting, at, found, work)
+    sizes = [parts.labelled.examples, parts.seen.examples]
+    return page(recipe, setting, at, found, sizes, work)
 
 
-def one_repeat(study: Study, repeat: int, batches: Batches, sets: Sets, work: Workspace) -> dict[str, Numbers]:
+def one_repeat(study: Study, repeat: int, parts: Parts, sets: Sets, work: Workspace) -> dict[str, Numbers]:
     """Four networks and all their students."""
     start = time.process_time()
-    ensemble = study.ensemble(MEMBERS, batches, repeat, work)
+    ensemble = study.ensemble(MEMBERS, parts.labelled, repeat, work)
     seconds = time.process_time() - start
     found: dict[str, Numbers] = {}
 
@@ -64,7 +63,7 @@ def one_repeat(study: Study, repeat: int, batches: Batches, sets: Sets, work: Wo
         if name in study.at.without:
             continue
         start = time.process_time()
-        student = study.student(ensemble, batches, name, way, repeat, work)
+        student = study.student(ensemble, parts.seen, name, way, repeat, work)
         trained = time.process_time() - start
         if isinstance(way.method, Subnetworks):
             together = f"{name}, subnetworks"

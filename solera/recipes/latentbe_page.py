@@ -14,7 +14,7 @@ from solera.evaluation.stream import Predictor
 from solera.methods import BatchEnsemble
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.latentbe import MEMBERS, Scale, Sets, Setting
-from solera.recipes.page import origin, pyplot, save_figure, spread, table, told_apart, verdict
+from solera.recipes.page import judged_cell, origin, over_repeats, pyplot, save_figure, spread, table, told_apart
 from solera.training import Student
 
 Numbers = dict[str, Any]  # a model's metrics
@@ -66,42 +66,57 @@ def entropy(probs: np.ndarray) -> np.ndarray:
     return -np.where(probs > 0, probs * np.log(np.where(probs > 0, probs, 1)), 0).sum(-1)
 
 
-def compared(found: Found, one: str, other: str, key: str) -> tuple[str, bool]:
-    """`one`'s metric less `other`'s in the same repeat: in words, and whether it is not above on average.
+def lower(found: Found, one: str, other: str, key: str) -> list[float]:
+    """By how much `one`'s metric lies below `other`'s, study by study.
 
     The key "NLL of each" compares `one`'s NLL with that of `other`'s subnetworks, each by itself.
     """
     own = "NLL" if key == "NLL of each" else key
-    differences = [a[own] - b[key] for a, b in zip(found[one], found[other], strict=True)]
-    below = sum(d <= 0 for d in differences)
-    words = f"{spread(differences, 4)}, so in {below} of {len(differences)} studies"
-    return words, float(np.mean(differences)) <= 0
+    return [b[key] - a[own] for a, b in zip(found[one], found[other], strict=True)]
+
+
+BEST = "LatentBE + TDiv−SDiv"
+MERGED = ("LatentBE", "LatentBE, subnetworks")
+CLAIMS = [  # of the paper: the claim, whose metric is lower, than whose, and which
+    ("KD's NLL is lower than one member's", "KD", "one member", "NLL"),
+    ("LatentBE's NLL is lower than KD's", "LatentBE", "KD", "NLL"),
+    ("LatentBE's calibrated NLL is lower than KD's", "LatentBE", "KD", "cNLL"),
+    ("TDiv−SDiv lowers LatentBE's NLL", BEST, "LatentBE", "NLL"),
+    ("TDiv−SDiv lowers LatentBE's ECE", BEST, "LatentBE", "ECE"),
+    ("TDiv−SDiv lowers LatentBE's calibrated NLL", BEST, "LatentBE", "cNLL"),
+    ("TDiv−SDiv does better than ConfODS in NLL", BEST, "LatentBE + ConfODS", "NLL"),
+    ("the merged network's NLL is lower than its subnetworks', each by itself", *MERGED, "NLL of each"),
+    ("with TDiv−SDiv too", BEST, f"{BEST}, subnetworks", "NLL of each"),
+    ("and lower than that of their mean prediction, which costs four times as much", *MERGED, "NLL"),
+    ("LatentBE's NLL, for one network's cost, is lower than BatchEnsemble's", "LatentBE", "BE", "NLL"),
+]
 
 
 def claims(found: Found) -> str:
-    """The paper's orderings, and whether they came out here."""
-    best, merged = "LatentBE + TDiv−SDiv", ("LatentBE", "LatentBE, subnetworks")
-    wanted = [
-        ("KD's NLL is no higher than one member's", "KD", "one member", "NLL"),
-        ("LatentBE's NLL is no higher than KD's", "LatentBE", "KD", "NLL"),
-        ("LatentBE's calibrated NLL is no higher than KD's", "LatentBE", "KD", "cNLL"),
-        ("TDiv−SDiv lowers LatentBE's NLL", best, "LatentBE", "NLL"),
-        ("TDiv−SDiv lowers LatentBE's ECE", best, "LatentBE", "ECE"),
-        ("TDiv−SDiv lowers LatentBE's calibrated NLL", best, "LatentBE", "cNLL"),
-        ("TDiv−SDiv does better than ConfODS in NLL", best, "LatentBE + ConfODS", "NLL"),
-        ("the merged network's NLL is no higher than its subnetworks', each by itself", *merged, "NLL of each"),
-        ("with TDiv−SDiv too", best, f"{best}, subnetworks", "NLL of each"),
-        ("and no higher than that of their mean prediction, which costs four times as much", *merged, "NLL"),
-        ("LatentBE's NLL, for one network's cost, is no higher than BatchEnsemble's", "LatentBE", "BE", "NLL"),
+    """The paper's orderings, and whether they came out here: by how much lower, over the studies."""
+    rows = [
+        [claim, judged_cell(*over_repeats(lower(found, one, other, key)), 0.0, 1, 4)]
+        for claim, one, other, key in CLAIMS
+        if one in found and other in found
     ]
-    bullets = []
-    for claim, one, other, key in wanted:
-        words, held = compared(found, one, other, key)
-        bullets.append(verdict(f"{claim}: {words}", held))
-    return "\n".join(bullets)
+    return table(["claim", "how much lower"], rows)
 
 
-def page(recipe: Recipe, setting: Setting, at: Scale, found: Found, work: Workspace) -> str:
+def answer(found: Found) -> str:
+    """What came out, in a sentence."""
+
+    def told(name: str) -> str:
+        accuracy, nll = (spread([row[key] for row in found[name]], digits) for key, digits in (("ACC", 1), ("NLL", 3)))
+        return f"{accuracy} % (NLL {nll})"
+
+    names = [name for name in ("KD", "LatentBE", BEST) if name in found]
+    students = ", ".join(f"{name} on {told(name)}" for name in names)
+    return (
+        f"One member is right on {told('one member')}, four together on {told('DE-4')}, and of the students {students}."
+    )
+
+
+def page(recipe: Recipe, setting: Setting, at: Scale, found: Found, sizes: list[int], work: Workspace) -> str:
     """The paper's tables beside ours, and what held."""
 
     def cell(name: str, key: str, digits: int, inside: str | None = None) -> str:
@@ -128,14 +143,16 @@ def page(recipe: Recipe, setting: Setting, at: Scale, found: Found, work: Worksp
         for name in shown
     ]
     kind = f"CIFAR-{setting.classes}"
-    images = f"{at.images:,}" if at.images else "all"
+    labelled, seen = (f"{size:,}" for size in sizes)
     return PAGE.format(
         kind=kind,
         at=at,
-        images=images,
+        labelled=labelled,
+        seen=seen,
+        answer=answer(found),
         name=setting.name,
         number=2 if setting.classes == 10 else 3,
-        averaged="" if at.side == 32 else f", averaged to {at.side}×{at.side}",
+        averaged="" if at.side == 32 else f" (averaged to {at.side}×{at.side})",
         scores=table(["model", "ACC %", *SCORES[1:], "paper: " + " / ".join(SCORES)], scores),
         claims=claims(found),
         spoilt_images=f"the first {at.corrupted}" if at.corrupted else "all",
@@ -170,19 +187,28 @@ def draw(setting: Setting, found: Found, work: Workspace) -> None:
 
 PAGE = """# LatentBE on {kind}
 
-Four WRN-{at.depth}-{at.width} trained on {images} images{averaged}, for {at.epochs} epochs (SGD with Nesterov momentum,
-peak rate {at.lr}, batches of {at.batch_size}, weight decay 5·10⁻⁴, shifts and flips), and students of the same
-architecture, trained as long, at temperature 4 without labels. Mean ± sample standard deviation over {at.repeats}
-studies, each with its own four networks. Images stay in [0, 1]; the paper standardizes them.
-
-## Test images (the paper's Table {number})
+Can one network have what four know, by averaging the weights of subnetworks that learnt from them? {answer}
 
 {scores}
 
-"subnetworks": the mean prediction of LatentBE's subnetworks before they are merged, at four times the cost.
-cNLL and cECE: after temperature scaling on {at.validation:,} held-out images.
+Mean ± sample standard deviation over {at.repeats} studies, each with its own four networks; the paper's Table {number}.
+"subnetworks": the mean prediction of LatentBE's subnetworks before they are merged, at four times the cost. cNLL and
+cECE: after temperature scaling on {at.validation:,} held-out images.
+
+![Histograms of the predictive entropy]({name}.png)
+
+## What the paper says, and whether it held
+
+With 95 % intervals over the studies (Student's t), which are wide with so few:
 
 {claims}
+
+## How
+
+Four WRN-{at.depth}-{at.width} learn {labelled} labelled images{averaged} for {at.epochs} epochs: SGD with Nesterov
+momentum, peak rate {at.lr}, batches of {at.batch_size}, weight decay 5·10⁻⁴, shifts and flips. Students of the same
+architecture see {seen} images for {at.student_epochs} epochs and ask the four about each, at temperature 4, without
+labels. Images stay in [0, 1]; the paper standardizes them.
 
 ## Corrupted images (Table 4)
 
@@ -196,8 +222,6 @@ published files).
 AUROC of telling them from test images by predictive entropy; SVHN, LSUN and TinyImageNet of the paper are not at hand.
 
 {told}
-
-![Histograms of the predictive entropy]({name}.png)
 
 ## Run time (Table 5)
 

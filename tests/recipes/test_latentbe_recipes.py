@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import entropy as scipy_entropy
+from scipy.stats import t as scipy_t
 from sklearn.metrics import log_loss, roc_auc_score
 
-from solera.data import Batches
+from solera.data.batch import UNLABELLED
 from solera.distributions import Categorical
 from solera.methods import BatchEnsemble, LatentBE
 from solera.nn import WideResNet, branch
@@ -26,11 +27,11 @@ from solera.recipes.data import load_cifar, require_cifar
 from solera.recipes.latentbe import MEMBERS, Scale, Study
 from solera.recipes.latentbe_cifar100 import CIFAR100, LatentbeCifar100
 from solera.recipes.latentbe_compare import WAYS
-from solera.recipes.latentbe_page import SCORES, apart, compared, entropy, measure, page
+from solera.recipes.latentbe_page import SCORES, apart, claims, entropy, lower, measure, page
 from solera.recipes.subspace import PLACES, along, barrier
 from solera.training import Student
 
-TINY = Scale(10, 1, 8, 20, 12, 1, 10, 0.1, 0.3, 1, 2)
+TINY = Scale(10, 1, 14, 12, 1, 1, 10, 0.1, 0.3, 1, 2, side=8)
 SETTINGS = [(latentbe_cifar10, "CIFAR10"), (latentbe_cifar100, "CIFAR100"), (subspace, "SUBSPACE")]
 
 
@@ -54,7 +55,7 @@ def files(tmp_path):
 def small(monkeypatch):
     """A study of two students, with fewer corruptions."""
     for module, name in SETTINGS:
-        monkeypatch.setattr(module, name, replace(getattr(module, name), scales={"quick": TINY}))
+        monkeypatch.setattr(module, name, replace(getattr(module, name), scales={"laptop": TINY}))
     monkeypatch.setattr(latentbe_compare, "CORRUPTIONS", latentbe_compare.CORRUPTIONS[:2])
 
 
@@ -97,11 +98,15 @@ def test_entropy_with_a_zero():
 
 
 def test_models_are_compared_within_a_study():
-    found = {"a": [{"NLL": 1.0}, {"NLL": 3.0}], "b": [{"NLL": 1.5}, {"NLL": 2.9}]}
-    words, held = compared(found, "a", "b", "NLL")
-    assert held
-    assert words == "-0.2000 ± 0.4243, so in 1 of 2 studies"
-    assert not compared(found, "b", "a", "NLL")[1]
+    found = {"LatentBE": [{"NLL": 1.0, "cNLL": 1.0}, {"NLL": 3.0, "cNLL": 1.0}, {"NLL": 2.0, "cNLL": 1.0}]}
+    found["KD"] = [{"NLL": 1.5, "cNLL": 0.9}, {"NLL": 3.4, "cNLL": 0.9}, {"NLL": 2.6, "cNLL": 0.9}]
+    assert lower(found, "LatentBE", "KD", "NLL") == pytest.approx([0.5, 0.4, 0.6])
+    reach = scipy_t.ppf(0.975, 2) * 0.1 / 3**0.5
+    lines = claims(found).splitlines()[2:]
+    ends = f"(+{0.5 - reach:.4f} to +{0.5 + reach:.4f})"
+    assert lines[0] == f"| LatentBE's NLL is lower than KD's | **Held** +0.5000 {ends} |"
+    assert "**Not held** -0.1000" in lines[1]
+    assert len(lines) == 2, "claims about students that were left out are left out"
 
 
 def test_the_subnetworks_nll_of_each():
@@ -111,7 +116,7 @@ def test_the_subnetworks_nll_of_each():
         each = [torch.nn.functional.cross_entropy(student(x)[:, m], y).item() for m in range(MEMBERS)]
     found = apart(Student(student, BatchEnsemble()), x, y)
     assert found == {"NLL of each": pytest.approx(np.mean(each), rel=1e-5)}
-    assert compared({"a": [{"NLL": 1.0}], "b": [found]}, "a", "b", "NLL of each")[1] == (np.mean(each) >= 1)
+    assert lower({"a": [{"NLL": 1.0}], "b": [found]}, "a", "b", "NLL of each") == [pytest.approx(np.mean(each) - 1)]
 
 
 def test_the_line_between_two_subnetworks_has_them_at_its_ends():
@@ -150,7 +155,7 @@ def test_members_and_students_train_as_in_the_appendix():
     for module, name in SETTINGS:
         setting = getattr(module, name)
         for at in setting.scales.values():
-            training = Study("", setting.classes, at, 0).training(7)
+            training = Study("", setting.classes, at, 0).training(at.epochs, 7)
             assert (training.optimizer, training.weight_decay, training.seed) == ("sgd", 5e-4, 7)
             assert training.rate()(training.warm_up) == pytest.approx(1)
 
@@ -160,12 +165,22 @@ def test_members_and_students_see_augmented_images_and_a_live_teacher(tmp_path, 
     counted = lambda images, *rest, **more: seen.append(1) or real(images, *rest, **more)  # noqa: E731
     monkeypatch.setattr(latentbe, "augmented", counted)
     work = Workspace(tmp_path / "run", {})
-    x, y, *_ = study.parts()
-    batches = Batches(x, y, batch_size=TINY.batch_size)
-    ensemble = study.ensemble(2, batches, 0, work)
-    assert len(seen) == 2 * TINY.epochs * len(batches)
-    study.student(ensemble, batches, "KD", WAYS["KD"], 0, work)
-    assert len(seen) == 3 * TINY.epochs * len(batches)
+    parts = study.parts()
+    ensemble = study.ensemble(2, parts.labelled, 0, work)
+    assert len(seen) == 2 * TINY.epochs * len(parts.labelled)
+    study.student(ensemble, parts.seen, "KD", WAYS["KD"], 0, work)
+    assert len(seen) == 2 * TINY.epochs * len(parts.labelled) + TINY.student_epochs * len(parts.seen)
+
+
+def test_students_see_more_images_than_have_labels(files):
+    parts = Study(files, 10, TINY, 0).parts()
+    labelled, seen, (images, labels) = parts.labelled.all, parts.seen.all, parts.held
+    assert (len(labelled), len(seen), len(images), len(labels)) == (14, 24, 12, 12)
+    assert torch.equal(seen.inputs[:14], labelled.inputs)
+    assert (labelled.target >= 0).all()
+    assert (seen.target[14:] == UNLABELLED).all()
+    same = Study(files, 10, replace(TINY, unlabelled=False), 0).parts()
+    assert same.seen is same.labelled
 
 
 @pytest.mark.usefixtures("small")
@@ -173,7 +188,7 @@ def test_a_study_from_end_to_end_stopped_and_gone_on_with(tmp_path, files, monke
     monkeypatch.setattr(latentbe_compare, "WAYS", {k: WAYS[k] for k in ("KD", "Proxy-EnD²", "LatentBE")})
     monkeypatch.setattr(latentbe_page, "claims", lambda found: "")
     monkeypatch.setattr(latentbe_compare, "draw", lambda *_: None)
-    recipe = find("latentbe-cifar10")(data=files, scale="quick")
+    recipe = find("latentbe-cifar10")(data=files)
     whole = run(tmp_path / "whole", recipe)
     asked = 0
 
@@ -199,8 +214,8 @@ def test_a_study_from_end_to_end_stopped_and_gone_on_with(tmp_path, files, monke
 
 @pytest.mark.usefixtures("small")
 def test_the_line_from_end_to_end(tmp_path, files):
-    page = run(tmp_path / "line", find("subspace")(data=files, scale="quick"))
-    assert page.count("**Held**") + page.count("**Not held**") == 5
+    page = run(tmp_path / "line", find("subspace")(data=files))
+    assert len([line for line in page.splitlines() if "eld** " in line or "surely** " in line]) == 6
     assert (tmp_path / "line" / "subspace.png").stat().st_size > 10_000
 
 
@@ -216,12 +231,10 @@ def test_all_claims_and_pictures_of_the_large_study(tmp_path):
 
     found = {name: [numbers(), numbers()] for name in names}
     recipe, work = LatentbeCifar100(scale="paper"), Workspace(tmp_path, {})
-    text = page(recipe, CIFAR100, CIFAR100.scales["paper"], found, work)
+    text = page(recipe, CIFAR100, CIFAR100.scales["paper"], found, [45_000, 45_000], work)
     assert "Table 3" in text
     assert "WRN-28-4" in text
-    assert "all images" in text
-    bullets = [line for line in text.splitlines() if line.startswith("- **")]
-    lower = [a["NLL"] - b["NLL"] for a, b in zip(found["LatentBE"], found["KD"], strict=True)]
-    assert bullets[1].startswith("- **Held**" if np.mean(lower) <= 0 else "- **Not held**")
+    assert "learn 45,000 labelled images for 200 epochs" in text
+    assert sum(line.startswith("| TDiv−SDiv lowers") for line in text.splitlines()) == 3
     latentbe_page.draw(CIFAR100, found, work)
     assert (tmp_path / "latentbe-cifar100.png").stat().st_size > 10_000
