@@ -173,6 +173,21 @@ def _draw(found: Found, work: Workspace) -> None:
     save_figure(figure, work.folder / "ner.png")
 
 
+def _answer(found: Found, sets: Sequence[str]) -> str:
+    def told(model: str, key: str) -> str:
+        return _numbers(found[model], key, 1, 100)
+
+    def three(key: str) -> str:
+        return f"{told(STUDENT, key)} (one tagger {told('IID', key)}, the ensemble {told('5 IID', key)})"
+
+    key = f"{sets[0]} knowledge"
+    return (
+        f"The student's F1 is {three('F1')}; its confidence in an entity is off by {three('entity ECE')} points; by "
+        f"its knowledge it tells {sets[0]} from the test sentences with an AUROC of {told(STUDENT, key)} (the ensemble "
+        f"{told('5 IID', key)})."
+    )
+
+
 def page(recipe: "Ner", found: Found, sets: Sequence[str], work: Workspace) -> str:
     """The whole page, and its figure beside it."""
     _draw(found, work)
@@ -183,7 +198,7 @@ def page(recipe: "Ner", found: Found, sets: Sequence[str], work: Workspace) -> s
     )
 
     def size(count: int, what: str) -> str:
-        return f"the first {count:,} sentences" if count else f"all sentences {what}"
+        return f"the first {count:,} sentences" if count else f"all sentences {what}".rstrip()
 
     temperatures = ", ".join(
         f"{name.removesuffix(', T')} {spread([row['temperature'] for row in rows])}"
@@ -198,12 +213,13 @@ def page(recipe: "Ner", found: Found, sets: Sequence[str], work: Workspace) -> s
         language={"en": "English", "de": "German"}[recipe.language],
         train=size(recipe.sentences, "but the last tenth"),
         test=size(recipe.test_sentences, ""),
-        other=size(recipe.other_sentences, ""),
+        other=size(recipe.other_sentences, "").capitalize(),
         recipe=recipe,
         studies=studies,
         note=FEWER if recipe.sentences else "",
         scores=scores,
         others=others,
+        answer=_answer(found, sets),
         goals="\n".join(_goals(found, sets)),
         claims="\n".join(_paper(found)),
         paper=paper,
@@ -216,29 +232,12 @@ FEWER = " What was wanted was wanted of all sentences: this run takes fewer, to 
 
 PAGE = """# Named entities
 
-Reich, Mueller and Andrews (2020) distil ensembles of taggers. Here: WikiNEuRal, {language}; trained on {train} of its
-`val` part, validated on the last tenth of that file (a block: neighbouring sentences are alike), tested on {test} of
-its `test` part. A tagger is a convolution of windows, 96 wide and 4 deep, over hashed spellings and pretrained word
-features, trained from nothing ({recipe.epochs} epochs); {recipe.members} members an ensemble ("mixed": half of them
-independent (IID), half with a CRF); a student starts from the first IID member's weights and learns from remembered
-means ({recipe.student_epochs} epochs more, ProxyDirichlet; "+ labels": with true labels at a weight of 1/6, as in the
-paper; "EnD": the paper's own loss), of the training sentences and of {recipe.copies} copies of each in which 30 % of
-the words are exchanged for others of the text, without labels. "snapshots": {recipe.members} cycles of one training.
-", T": temperature on the validation block (of one tagger: the first). Rows of one tagger are means over all members.
-{studies}, each with seeds of its own: mean ± standard deviation.
-
-An entity is right if its tokens and its type are. Its confidence is the probability of exactly that span and type. All
-in per cent but NLL.
+Can one tagger find what {recipe.members} find, and be as honest about it? {answer}
 
 {scores}
 
-Temperatures: {temperatures}.
-
-Unfamiliar text ({other} of each set): F1 there (types that WikiNEuRal does not have are dropped, and MISC found there
-counts as wrong), and the AUROC (per cent) of telling its sentences from the test sentences by their mean total / mean
-knowledge uncertainty.
-
-{others}
+An entity is right if its tokens and its type are. Its confidence is the probability of exactly that span and type. All
+in per cent but NLL; mean ± standard deviation over {studies}. Temperatures (", T"): {temperatures}.
 
 ![Reliability, precision and recall of entities](ner.png)
 
@@ -250,11 +249,33 @@ Intervals are 95 %, Student's t over studies (three at least).{note}
 
 ## What the paper says
 
+Reich, Mueller and Andrews (2020):
+
 {claims}
 
-The paper's own figures (CoNLL-2003, fine-tuned BERT, so another set and far larger networks; ensembles of 6):
+Its own figures (CoNLL-2003, fine-tuned BERT, so another set and far larger networks; ensembles of 6):
 
 {paper}
+
+## Unfamiliar text
+
+{other} of each set: F1 there (types that WikiNEuRal does not have are dropped, and MISC found there counts as wrong),
+and the AUROC (per cent) of telling its sentences from the test sentences by their mean total / mean knowledge
+uncertainty.
+
+{others}
+
+## How
+
+WikiNEuRal, {language}; trained on {train} of its `val` part, validated on the last tenth of that file (a block:
+neighbouring sentences are alike), tested on {test} of its `test` part. A tagger is a convolution of windows, 96 wide
+and 4 deep, over hashed spellings and pretrained word features, trained from nothing ({recipe.epochs} epochs);
+{recipe.members} members an ensemble ("mixed": half of them independent (IID), half with a CRF); a student starts from
+the first IID member's weights and learns from remembered means ({recipe.student_epochs} epochs more, ProxyDirichlet;
+"+ labels": with true labels at a weight of 1/6, as in the paper; "EnD": the paper's own loss), of the training
+sentences and of {recipe.copies} copies of each in which 30 % of the words are exchanged for others of the text, without
+labels. "snapshots": {recipe.members} cycles of one training. ", T": temperature on the validation block (of one tagger:
+the first). Rows of one tagger are means over all members. Each study has seeds of its own.
 
 {origin}
 """
