@@ -83,10 +83,16 @@ def steps(methods: dict[str, tuple[Method, float]]) -> None:
         runs |= {name: stepped(lambda o, m=m: m.loss(o, kept(given))) for name, (m, _) in methods.items()}
         with compiled(True):
             samples = measure(runs, rounds=9)
-        written = sum(column.nbytes for shard in kept.shards for column in shard.values())
+        columns = [column for shard in kept.shards for column in shard.values()]
     for name, (_, goal) in methods.items():
         compare_samples(f"{name}: step from the memory, compiled ÷ plain step", samples, name, "plain", at_most=goal)
-    declare(f"memory: bytes a token at 32 of {CLASSES:,}", written / given.weight.sum().item(), at_most=140)
+    tokens = int(given.weight.sum())
+    apart = {
+        what: sum(column.nbytes for column in columns if (len(column) == tokens) == (what == "token"))
+        for what in ("token", "sentence")
+    }
+    declare(f"memory: bytes a token at 32 of {CLASSES:,}", apart["token"] / tokens, at_most=140)
+    declare("memory: bytes a sentence beside them", apart["sentence"] / len(given))
 
 
 def main() -> None:
