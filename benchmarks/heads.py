@@ -1,9 +1,10 @@
-"""Many heads as one computation against a loop over them."""
+"""Many heads as one computation against a loop over them, and against their matrix products, which are the least."""
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.ratios import compare
+from benchmarks.ratios import compare_samples
+from benchmarks.timing import measure
 from solera.nn import grow
 
 MEMBERS, FEATURES, CLASSES = 50, 100, 10
@@ -18,6 +19,19 @@ def head(hidden: tuple[int, ...]) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(hidden[-1], CLASSES))
 
 
+def linear_weights(network: nn.Module) -> list[Tensor]:
+    return [layer.weight for layer in network.modules() if isinstance(layer, nn.Linear)]
+
+
+def chained(features: Tensor, weights: list[Tensor]) -> Tensor:
+    """What no way can do without: the products of all heads, one layer after the other."""
+    first, *rest = weights
+    values = (features @ first.flatten(0, 1).T).view(len(features), MEMBERS, -1).transpose(0, 1)
+    for weight in rest:
+        values = torch.bmm(values, weight.mT)
+    return values
+
+
 @torch.no_grad()
 def against_loop(name: str, hidden: tuple[int, ...], batch: int) -> None:
     torch.manual_seed(0)
@@ -27,8 +41,16 @@ def against_loop(name: str, hidden: tuple[int, ...], batch: int) -> None:
     def loop() -> Tensor:
         return torch.stack([single(features) for single in singles], -2)
 
+    def products() -> Tensor:
+        return chained(features, weights)
+
+    weights = [torch.stack(some) for some in zip(*(linear_weights(single) for single in singles), strict=True)]
+    samples = measure({"heads": lambda: grown(features), "products": products, "loop": loop}, rounds=15)
     title = f"{MEMBERS} heads ({name}), speed ÷ a loop's, batch {batch}"
-    compare(title, lambda: grown(features), loop, at_least=32 if batch == 1 else 8, rounds=15)
+    compare_samples(title, samples, "heads", "loop", at_least=32 if batch == 1 else 8)
+    compare_samples(
+        f"{MEMBERS} heads ({name}) ÷ their matrix products alone, batch {batch}", samples, "heads", "products"
+    )
 
 
 def main() -> None:

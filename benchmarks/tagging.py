@@ -103,6 +103,7 @@ def main() -> None:
     compare_samples("tagger: student's step from the store ÷ plain step", samples, "student", "plain", at_most=1.1)
     compare_samples("tagger: CRF step ÷ plain step", samples, "CRF", "plain", at_most=1.15)
     compare_samples("tagger: student ÷ one IID tagger", asked, "student", "one IID tagger")
+    compare_samples("tagger: one IID tagger ÷ five IID", asked, "one IID tagger", "five IID")
     compare_samples("tagger: student ÷ five IID", asked, "student", "five IID", at_most=0.2)
     compare_samples("tagger: student ÷ five CRF", asked, "student", "five CRF", at_most=0.125)
     declare("tagger: padding, %", 100 * batches.padding_share, at_most=10)
