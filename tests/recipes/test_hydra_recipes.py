@@ -45,6 +45,21 @@ def test_hydra_mnist(tmp_path, monkeypatch):
     assert run(recipe, tmp_path) == page
 
 
+def test_whether_hydra_is_nearer_is_judged_student_by_student():
+    def student(gap, rho):
+        kinds = ["MNIST", "Fashion", *(f"{angle}°" for angle in hydra_mnist_page.ANGLES)]
+        kinds += [f"{pixels} pixels" for pixels in hydra_mnist_page.PIXELS]
+        return {kind: {"gap": gap, "ρ": rho} for kind in kinds}
+
+    found = {"EnD²": [student(gap, 0.5) for gap in (0.3, 0.5, 0.4)]}
+    found["Hydra"] = [student(gap, rho) for gap, rho in ((0.2, 0.93), (0.4, 0.89), (0.3, 0.91))]
+    (row,) = hydra_mnist_page.claims(found).splitlines()[2:]
+    name, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+    assert name == "Hydra"
+    assert cells[:4] == ["**Held** +0.1000 (+0.1000 to +0.1000)"] * 4
+    assert cells[4].startswith("**Held by the mean, not surely** +0.910 (+0.860 to +0.960)")
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
