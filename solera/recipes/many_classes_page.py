@@ -110,6 +110,8 @@ def draw(found: Found, work: Workspace) -> None:
         panel.set(xscale="log", xlabel="classes", ylabel=f"{metric}{', per cent' if scale == 100 else ', nats'}")
         panel.set_xticks([int(c) for c in counts], counts)
         panel.minorticks_off()
+    panels[1].set(yscale="log", yticks=(1, 2, 4, 8), yticklabels=("1", "2", "4", "8"))  # EnD²'s is far above the others
+    panels[1].minorticks_off()
     panels[0].legend(frameon=False)
     save_figure(figure, work.folder / "many-classes.png")
     plt.close(figure)
