@@ -41,7 +41,7 @@ def end2_loss(
 
 @dataclass(frozen=True)
 class EnD2(Method):
-    """Keeps the whole decomposition; for up to a few hundred classes (beyond, use ProxyDirichlet).
+    """Keeps the whole decomposition; for few classes (from some tens of them on, use ProxyDirichlet).
 
     The temperature stays at `initial_temperature` for a third of the training, falls linearly to 1 over the next third,
     and stays there: the paper's half-cycles.
