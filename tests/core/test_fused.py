@@ -207,3 +207,22 @@ def test_compiled_once_for_every_batch_size_it_agrees(kernel):
     torch.testing.assert_close(fast[0], plain[0], rtol=1e-6, atol=0)
     torch.testing.assert_close(fast[1], plain[1], rtol=1e-5, atol=1e-5 * plain[1].abs().max().item())
     torch.testing.assert_close(fewer, (fast[0][:9], fast[1][:9]), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 37])
+@pytest.mark.parametrize("fast", [False, True])
+def test_logits_are_overwritten_by_their_gradient_a_few_rows_at_a_time(rows, fast, monkeypatch):
+    asked = []
+
+    def compiled_code(kernel, *columns):
+        asked.append(len(columns[0]))
+        return kernel(*columns) if fast else None
+
+    monkeypatch.setattr(module, "attempt_compiled", compiled_code)
+    z, mean, divisor = torch.randn(rows, 5), torch.rand(rows, 5).softmax(-1), torch.full((rows,), 9.0)
+    loss, gradient = _reverse_kl(z, mean, divisor)
+    logits = z.clone()
+    torch.testing.assert_close(module.overwrite_by_gradient(_reverse_kl, logits, mean, divisor), loss)
+    torch.testing.assert_close(logits, gradient)
+    assert sum(asked) == rows
+    assert max(asked, default=0) <= -(-rows // module._PARTS)
