@@ -1,7 +1,7 @@
 """The page of the recipe `mnist`: what came out, one table, one picture, what held; then how, and the shifts."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from solera.evaluation import Evaluation
 from solera.evaluation.evaluation import display
@@ -86,8 +86,8 @@ def shifts(found: Found) -> str:
 def draw(turned: dict[int, Evaluation], work: Workspace) -> None:
     """Accuracy and mean knowledge as the images turn."""
     figure, (left, right) = pyplot().subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    for name in turned[0].rows:
-        style = {"linestyle": "--" if "AUX" in name else "-"}
+    for number, name in enumerate(turned[0].rows):
+        style: dict[str, Any] = {"color": f"C{number}", "linestyle": "--" if "AUX" in name else "-"}
         if name == "ensemble":
             style = {"color": "black", "linewidth": 2.5}
         accuracy = [100 * (turned[angle].rows[name]["accuracy"] or 0.0) for angle in ANGLES]
