@@ -83,16 +83,16 @@ def steps(methods: dict[str, tuple[Method, float]]) -> None:
         runs |= {name: stepped(lambda o, m=m: m.loss(o, kept(given))) for name, (m, _) in methods.items()}
         with compiled(True):
             samples = measure(runs, rounds=9)
-        columns = [column for shard in kept.shards for column in shard.values()]
+        (shard,) = kept.shards
     for name, (_, goal) in methods.items():
         compare_samples(f"{name}: step from the memory, compiled ÷ plain step", samples, name, "plain", at_most=goal)
     tokens = int(given.weight.sum())
     apart = {
-        what: sum(column.nbytes for column in columns if (len(column) == tokens) == (what == "token"))
+        what: sum(column.nbytes for column in shard.values() if (len(column) == tokens) == (what == "token"))
         for what in ("token", "sentence")
     }
-    declare(f"memory: bytes a token at 32 of {CLASSES:,}", apart["token"] / tokens, at_most=140)
-    declare("memory: bytes a sentence beside them", apart["sentence"] / len(given))
+    declare(f"memory: bytes a token at 32 of {CLASSES:,}", sum(apart.values()) / tokens, at_most=140)
+    declare("memory: of these, what is kept of the tokens themselves", apart["token"] / tokens)
 
 
 def main() -> None:

@@ -117,16 +117,14 @@ def run_kernel(kernel: Kernel, *rows: Tensor) -> tuple[Tensor, Tensor]:
 def overwrite_by_gradient(kernel: Kernel, logits: Tensor, *columns: Tensor) -> Tensor:
     """The loss of these rows; their logits become its gradient. Compiled code needs room: it takes some at a time."""
     loss = logits.new_empty(len(logits))
-    step = max(1, -(-len(logits) // _PARTS))
-    for start in range(0, len(logits), step):
-        part = slice(start, start + step)
-        rows = logits[part], *(column[part] for column in columns)
+    parts = max(1, min(_PARTS, len(logits) // 2))  # of two rows at least: for one alone the compiler begins anew
+    for kept, *rows in zip(*(column.tensor_split(parts) for column in (loss, logits, *columns)), strict=True):
         found = attempt_compiled(kernel, *rows)
         if found is None:
-            loss[part] = _in_chunks(kernel, rows[0], *rows)[0]
+            kept.copy_(_in_chunks(kernel, rows[0], *rows)[0])
         else:
-            loss[part] = found[0]
-            logits[part] = found[1]
+            kept.copy_(found[0])
+            rows[0].copy_(found[1])
     return loss
 
 

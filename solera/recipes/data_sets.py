@@ -36,7 +36,7 @@ SETS = (
         "`planes` (3, N, 32, 32), differences of bytes to green and to their neighbours, and `y`; or the full set's "
         "binary version, unpacked: cifar-10-batches-bin/",
         "www.cs.toronto.edu/~kriz/cifar.html",
-        "endd-cifar10, latentbe-cifar10",
+        "endd-cifar10, latentbe-cifar10, many-classes",
     ),
     DataSet(
         "CIFAR-100",
@@ -64,7 +64,7 @@ SETS = (
         "images/mnist_m_test2k.npz",
         "2,000 test images, stored as CIFAR-10",
         "github.com/joffery/M-ADA",
-        "mnist",
+        "endd-cifar10, mnist",
     ),
     DataSet(
         "Omniglot",

@@ -104,7 +104,7 @@ class Images:
 
     labelled: Batches  # for the members
     held: Batches | None
-    plain: Batches  # for the students: all but the held-out ones
+    seen: Batches  # by the students: all but the held-out ones
     auxiliary: Tensor
 
 
@@ -149,7 +149,7 @@ class EnddCifar10(Recipe):
         )
         models: dict[str, Any] = {f"IND {i}": Student(network, EnD()) for i, network in enumerate(ensemble.models)}
         models["ENSM"] = ensemble
-        whole = images.plain.with_unlabelled(images.auxiliary, elsewhere=True)
+        whole = images.seen.with_unlabelled(images.auxiliary, elsewhere=True)
         teacher = self._remembered(ensemble, whole, images.held, work, "transfer-set")
         for name in STUDENTS:
             for repeat in range(self.repeats):
@@ -164,7 +164,7 @@ class EnddCifar10(Recipe):
         work.say(f"comparing {len(models)} models on {len(sets['test'][0])} test images, and on unfamiliar ones")
         unfamiliar = {name: inputs for name, (inputs, _) in sets.items() if name != "test"}
         result = evaluate(models, *sets["test"], unfamiliar=unfamiliar, reference="ENSM", resamples=self.resamples)
-        sizes = {"labelled": images.labelled.examples, "plain": images.plain.examples}
+        sizes = {"labelled": images.labelled.examples, "seen": images.seen.examples}
         return facts(result) | {"images": sizes | {"auxiliary": len(images.auxiliary), "test": len(sets["test"][0])}}
 
     def network(self, dropout: float, norm: bool = True) -> nn.Module:
@@ -234,7 +234,7 @@ class EnddCifar10(Recipe):
         if prior:
             teacher, batches = Labels(classes=10), images.labelled.with_unlabelled(images.auxiliary, elsewhere=True)
         else:
-            batches = images.plain if name in ("EnD", "EnD²") else whole
+            batches = images.seen if name in ("EnD", "EnD²") else whole
         return distill(
             teacher,
             network,

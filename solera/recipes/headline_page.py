@@ -19,9 +19,9 @@ RECOVERED, DETECTED = 0.6, 0.02  # of the ensemble's gain in NLL; AUROC that may
 
 
 def gap(studies: Studies, one: str, other: str, metric: str) -> tuple[float, float, float]:
-    """`one`'s metric less `other`'s over the studies, each with its own resamples: low end, mean, high end."""
+    """`one`'s metric less `other`'s: the low end of the 95 % interval, the mean over studies, the high end."""
     ours, theirs = ([(s["rows"][m][metric], s["draws"][m][metric]) for s in studies] for m in (one, other))
-    return paired_gap(ours, theirs)
+    return paired_gap(ours, theirs, inflated=metric == "ECE")
 
 
 def mean(studies: Studies, model: str, metric: str) -> float | None:

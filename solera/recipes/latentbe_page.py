@@ -208,7 +208,8 @@ With 95 % intervals over the studies (Student's t), which are wide with so few:
 Four WRN-{at.depth}-{at.width} learn {labelled} labelled images{averaged} for {at.epochs} epochs: SGD with Nesterov
 momentum, peak rate {at.lr}, batches of {at.batch_size}, weight decay 5·10⁻⁴, shifts and flips. Students of the same
 architecture see {seen} images for {at.student_epochs} epochs and ask the four about each, at temperature 4, without
-labels. Images stay in [0, 1]; the paper standardizes them.
+labels. Images stay in [0, 1]; the paper standardizes them. Earlier runs of this page, with smaller images, had shown
+the test images.
 
 ## Corrupted images (Table 4)
 

@@ -232,7 +232,7 @@ FEWER = " What was wanted was wanted of all sentences: this run takes fewer, to 
 
 PAGE = """# Named entities
 
-Can one tagger find what {recipe.members} find, and be as honest about it? {answer}
+Can one tagger find what {recipe.members} find, and be as well calibrated? {answer}
 
 {scores}
 

@@ -11,6 +11,7 @@ import numpy as np
 from solera import metrics
 from solera.core.disk import write_bytes
 from solera.core.versions import versions
+from solera.evaluation.intervals import interval_of_inflated
 from solera.metrics.student_t import student_t_quantile
 from solera.recipes.base import Recipe, Workspace
 
@@ -65,16 +66,23 @@ def over_repeats(values: Sequence[float]) -> tuple[float, float, float]:
     return float(numbers.mean() - reach), float(numbers.mean()), float(numbers.mean() + reach)
 
 
-def paired_gap(ours: Sequence[Resampled], theirs: Sequence[Resampled]) -> tuple[float, float, float]:
+def paired_gap(
+    ours: Sequence[Resampled], theirs: Sequence[Resampled], inflated: bool = False
+) -> tuple[float, float, float]:
     """A metric of our repeats less that of theirs: the low end of the 95 % interval, the mean, the high end.
 
     All models are resampled on the same examples in the same order, so each resample has a mean over repeats.
+    `inflated`: the metric is one that chance adds to, such as the ECE.
     """
     (value, drawn), (less, drawn_less) = (
-        (np.mean([value for value, _ in each]), np.mean([draws for _, draws in each], 0)) for each in (ours, theirs)
+        (float(np.mean([value for value, _ in each])), np.mean([np.asarray(draws) for _, draws in each], 0))
+        for each in (ours, theirs)
     )
+    if inflated:
+        found = interval_of_inflated(value, drawn, less, drawn_less)
+        return found.low, found.value, found.high
     low, high = np.percentile(drawn - drawn_less, [2.5, 97.5])
-    return float(low), float(value - less), float(high)
+    return float(low), value - less, float(high)
 
 
 def pyplot() -> Any:

@@ -75,7 +75,8 @@ class Subspace(Recipe):
             for name, numbers in lines(study, repeat, parts, (x[:count], y[:count]), test, work).items():
                 found[name].append(numbers)
         draw(found, work)
-        return page(self, at, found, work)
+        sizes = {"labelled": len(x), "seen": parts.seen.examples, "looked": min(count, len(x))}
+        return page(self, at, found, sizes, work)
 
 
 def lines(
@@ -161,7 +162,10 @@ def claims(found: Found) -> str:
         ("TDiv−SDiv makes the subnetworks more diverse on test images, at the end by", more),
         ("TDiv−SDiv raises the teachers' diversity, over the training by", during(ours, "teachers")),
         ("... and lowers the subnetworks', by", -during(ours, "students")),
-        ("ConfODS moves theirs less, by", abs(during(ours, "students")) - abs(during(other, "students"))),
+        (
+            "ConfODS changes the subnetworks' diversity less than TDiv−SDiv does, by",
+            abs(during(ours, "students")) - abs(during(other, "students")),
+        ),
     ]
     rows = [[claim, judged_cell(*over_repeats(list(map(float, values))), 0.0, 1, 4)] for claim, values in wanted]
     return table(["claim", "how much"], rows)
@@ -170,12 +174,13 @@ def claims(found: Found) -> str:
 def answer(found: Found) -> str:
     """What came out, in a sentence."""
     return (
-        f"Half-way between two subnetworks the test NLL of BatchEnsemble lies {spread(barriers(found, 'BE'), 3)} above "
-        f"that of its ends, that of LatentBE {spread(barriers(found, 'LatentBE'), 3)}."
+        f"Half-way between two subnetworks the test NLL lies above the mean of its ends by "
+        f"{spread(barriers(found, 'BE'), 3)} for BatchEnsemble and by {spread(barriers(found, 'LatentBE'), 3)} for "
+        f"LatentBE."
     )
 
 
-def page(recipe: Subspace, at: Scale, found: Found, work: Workspace) -> str:
+def page(recipe: Subspace, at: Scale, found: Found, sizes: dict[str, int], work: Workspace) -> str:
     """Ends, middle and barrier; what held."""
 
     def cell(name: str, metric: str, place: float) -> str:
@@ -187,16 +192,14 @@ def page(recipe: Subspace, at: Scale, found: Found, work: Workspace) -> str:
             f"{cell(name, 'test error', 0.0)} / {cell(name, 'test error', 0.5)} / {cell(name, 'test error', 1.0)}",
             f"{cell(name, 'NLL', 0.0)} / {cell(name, 'NLL', 0.5)} / {cell(name, 'NLL', 1.0)}",
             spread([barrier(runs["line"], "test error") for runs in found[name]], 2),
-            spread([barrier(runs["line"], "NLL") for runs in found[name]], 3),
+            spread(barriers(found, name), 3),
         ]
         for name in WAYS
     ]
 
     return PAGE.format(
         at=at,
-        images=f"{at.images:,}" if at.images else "all",
-        seen="all training images but those for validation" if at.unlabelled else "the same images",
-        count=f"{at.corrupted:,}" if at.corrupted else "all",
+        sizes={name: f"{size:,}" for name, size in sizes.items()},
         rows=table(
             ["student", "test error %, t = 0 / ½ / 1", "test NLL, t = 0 / ½ / 1", "barrier, error", "barrier, NLL"],
             rows,
@@ -258,10 +261,10 @@ numbers.
 
 ## How
 
-Two WRN-{at.depth}-{at.width} learn {images} labelled CIFAR-100 images for {at.epochs} epochs; students of two
-subnetworks see {seen}, without labels, for {at.student_epochs} epochs; as in latentbe-cifar100. θ_t = (1 − t)·W ∘ s₁r₁ᵀ
-+ t·W ∘ s₂r₂ᵀ (eq. 15 of the weight-averaging paper), with the batch norms as they were trained, on {count} training and
-as many test images.
+Two WRN-{at.depth}-{at.width} learn {sizes[labelled]} labelled CIFAR-100 images for {at.epochs} epochs; students of two
+subnetworks see {sizes[seen]} images, without labels, for {at.student_epochs} epochs; as in latentbe-cifar100. θ_t =
+(1 − t)·W ∘ s₁r₁ᵀ + t·W ∘ s₂r₂ᵀ (eq. 15 of the weight-averaging paper), with the batch norms as they were trained, on
+{sizes[looked]} training and as many test images. Earlier runs of this page, with smaller images, had shown them.
 
 {origin}
 """

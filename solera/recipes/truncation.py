@@ -249,8 +249,8 @@ memory, EnD and Proxy-Dirichlet students with the same {repeats} seeds; mean and
 ensemble is one. EnD counts the tail as one event, Proxy-Dirichlet spreads it evenly over the classes that were not
 kept. Every memory holds the knowledge uncertainty as it was over all classes; ρ knowledge is the rank correlation of a
 student's with the ensemble's on the test images. `mean` and the largest k leave nothing out: what sets them apart from
-dense is noise. The images' number, batches and standardising were set after a first try with 12 % on CIFAR-100's test
-images; an earlier run had two seeds of each student.
+dense is how numbers are rounded on the disk. The images' number, batches and standardising were set after a first try
+with 12 % on CIFAR-100's test images; an earlier run had two seeds of each student.
 
 {sections}
 

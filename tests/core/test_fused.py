@@ -225,4 +225,5 @@ def test_logits_are_overwritten_by_their_gradient_a_few_rows_at_a_time(rows, fas
     torch.testing.assert_close(module.overwrite_by_gradient(_reverse_kl, logits, mean, divisor), loss)
     torch.testing.assert_close(logits, gradient)
     assert sum(asked) == rows
-    assert max(asked, default=0) <= -(-rows // module._PARTS)
+    assert max(asked) <= max(3, -(-rows // module._PARTS))
+    assert rows < 2 or min(asked) > 1, "for one row alone the compiler begins anew"

@@ -11,13 +11,15 @@ from solera.recipes.hydra_mnist import HydraMnist
 from solera.recipes.uci import Uci
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
-pytestmark = [pytest.mark.data, pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not there")]
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not there")
 
 
 def run(recipe, folder):
     return recipe.run(Workspace(folder, settings_of(recipe)))
 
 
+@pytest.mark.data
+@needs_data
 def test_uci(tmp_path):
     recipe = Uci(data=str(DATA), sets=("yacht",), splits=2, members=3, steps=40)
     page = run(recipe, tmp_path)
@@ -31,6 +33,8 @@ def test_uci(tmp_path):
     assert (tmp_path / "uci.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.data
+@needs_data
 def test_hydra_mnist(tmp_path, monkeypatch):
     for module in (hydra_mnist, hydra_mnist_page):
         monkeypatch.setattr(module, "ANGLES", (0, 90))

@@ -151,7 +151,7 @@ def test_the_full_set_is_read_where_it_is_there(tmp_path, files):
 
 
 def test_members_and_students_train_as_in_the_appendix():
-    """Appendix B.2: SGD with weight decay of 5·10⁻⁴; the quick scale differs in size, not in kind."""
+    """Appendix B.2: SGD with weight decay of 5·10⁻⁴; the laptop's scale differs in size, not in kind."""
     for module, name in SETTINGS:
         setting = getattr(module, name)
         for at in setting.scales.values():
@@ -217,6 +217,30 @@ def test_the_line_from_end_to_end(tmp_path, files):
     page = run(tmp_path / "line", find("subspace")(data=files))
     assert len([line for line in page.splitlines() if "eld** " in line or "surely** " in line]) == 6
     assert (tmp_path / "line" / "subspace.png").stat().st_size > 10_000
+
+
+def test_the_claims_about_the_line_follow_their_signs():
+    def runs(middle, diversity, teachers, students):
+        line = {"NLL": [1.0] * len(PLACES)}
+        line["NLL"][PLACES.index(0.5)] = middle
+        return [
+            {"line": line, "epochs": [{"diversity, test": diversity, "teachers": teachers, "students": students}]}
+        ] * 3
+
+    found = {
+        "BE": runs(1.5, 0.1, 0.0, 0.0),
+        "LatentBE": runs(0.9, 0.1, 0.0, 0.0),
+        "LatentBE + ConfODS": runs(0.9, 0.1, 0.0, -0.01),
+        "LatentBE + TDiv−SDiv": runs(0.9, 0.2, 0.3, -0.02),
+    }
+    gaps = ["+0.5000", "+0.1000", "+0.1000", "+0.3000", "+0.0200", "+0.0100"]
+    for line, gap in zip(subspace.claims(found).splitlines()[2:], gaps, strict=True):
+        assert f"**Held** {gap} (" in line
+    worse = found | {"LatentBE": runs(1.2, 0.3, 0.0, 0.0), "LatentBE + ConfODS": runs(0.9, 0.1, 0.0, 0.05)}
+    worse["LatentBE + TDiv−SDiv"] = runs(0.9, 0.2, -0.3, 0.02)
+    words = [line.split("**")[1] for line in subspace.claims(worse).splitlines()[2:]]
+    assert words == ["Held", *["Not held"] * 5]
+    assert "by 0.500 ± 0.000 for BatchEnsemble and by -0.100 ± 0.000 for LatentBE" in subspace.answer(found)
 
 
 def test_all_claims_and_pictures_of_the_large_study(tmp_path):
