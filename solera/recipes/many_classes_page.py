@@ -155,11 +155,11 @@ What held, by paired 95 % intervals over resampled test images; in points, NLL i
 the students' epoch and gives their uncertainty its size. Students see the training images, half of them shifted at
 random (`views="auto"`), and ask the members about what they see; "+ AUX": beside half as many photographs (CIFAR-10,
 grey and shrunk), so that in as many steps it sees the characters less often. EnD² starts from temperature 10. Classes
-are numbered character by character: 60 classes are 15 characters, 968 are all 242. Unfamiliar: Fashion-MNIST, and upright characters of alphabets that none
-of the classes is from; at 968 classes no alphabet is left. "With the one": the same weights, predicting with e^z + 1 as
-the paper does. One seed; accuracy, ECE, PRR and AUROC in per cent. Shifted images and photographs were chosen by
-validation images at 60 classes (`judged_on=validation`), after a first run of this page, without them, had shown the
-test images.
+are numbered character by character: 60 classes are 15 characters, 968 are all 242. Unfamiliar: Fashion-MNIST, and
+upright characters of alphabets that none of the classes is from; at 968 classes no alphabet is left. "With the one":
+the same weights, predicting with e^z + 1 as the paper does. One seed; accuracy, ECE, PRR and AUROC in per cent. Shifted
+images and photographs were chosen by validation images at 60 classes (`judged_on=validation`), after a first run of
+this page, without them, had shown the test images.
 
 {made}
 """
