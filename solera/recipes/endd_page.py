@@ -251,8 +251,8 @@ better than knowledge does. Here, in points: {second}.
 ## Ablations (Appendix D)
 
 EnD²+AUX of {at.members} members from temperature {at.temperature:g}, and one student each of fewer members and from
-other temperatures (of two members it diverged at the laptop's rate). The paper: 20 members do better than 5, more than
-20 no better; a temperature of at least 5 is needed.
+other temperatures (of two and of three members it diverged at the laptop's rate). The paper: 20 members do better
+than 5, more than 20 no better; a temperature of at least 5 is needed.
 
 {ablations}
 

@@ -25,6 +25,7 @@ TINY = replace(
     epochs=1,
     student_epochs=1,
     degrees=15.0,
+    fewer=(2,),
     batch_size=32,
 )
 
