@@ -261,4 +261,4 @@ than 5, more than 20 no better; a temperature of at least 5 is needed.
 """
 MORE = ", of which all but those {images[labelled]} have no label"
 HELD = """
-{at.held:,} other images, which no member saw, pick a student's epoch, and the size of EnD²'s and Proxy's uncertainty."""
+{at.held:,} other images, which no member saw, pick a student's epoch and the size of EnD²'s and Proxy's uncertainty."""
