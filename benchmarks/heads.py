@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from benchmarks.ratios import compare_samples
 from benchmarks.timing import measure
 from solera.nn import grow
+from solera.nn.heads import fan_out, side_by_side
 
 MEMBERS, FEATURES, CLASSES = 50, 100, 10
 
@@ -26,9 +27,9 @@ def linear_weights(network: nn.Module) -> list[Tensor]:
 def chained(features: Tensor, weights: list[Tensor]) -> Tensor:
     """What no way can do without: the products of all heads, one layer after the other."""
     first, *rest = weights
-    values = (features @ first.flatten(0, 1).T).view(len(features), MEMBERS, -1).transpose(0, 1)
+    values = fan_out(features, first, None).transpose(0, 1)
     for weight in rest:
-        values = torch.bmm(values, weight.mT)
+        values = side_by_side(values, weight, None)
     return values
 
 

@@ -87,12 +87,10 @@ def steps(methods: dict[str, tuple[Method, float]]) -> None:
     for name, (_, goal) in methods.items():
         compare_samples(f"{name}: step from the memory, compiled ÷ plain step", samples, name, "plain", at_most=goal)
     tokens = int(given.weight.sum())
-    apart = {
-        what: sum(column.nbytes for column in shard.values() if (len(column) == tokens) == (what == "token"))
-        for what in ("token", "sentence")
-    }
-    declare(f"memory: bytes a token at 32 of {CLASSES:,}", sum(apart.values()) / tokens, at_most=140)
-    declare("memory: of these, what is kept of the tokens themselves", apart["token"] / tokens)
+    columns = [(len(column), column.nbytes) for column in shard.values()]
+    declare(f"memory: bytes a token at 32 of {CLASSES:,}", sum(size for _, size in columns) / tokens, at_most=140)
+    own = sum(size for length, size in columns if length == tokens)
+    declare("memory: of these, what is kept of the tokens themselves", own / tokens)
 
 
 def main() -> None:

@@ -25,7 +25,8 @@ class Interval:
     high: float
 
 
-def _ends(drawn: np.ndarray) -> tuple[float, float]:
+def ends(drawn: np.ndarray) -> tuple[float, float]:
+    """Of the percentile interval."""
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(drawn, [tail, 100 - tail])
     return float(low), float(high)
@@ -35,7 +36,7 @@ def interval(value: float | None, drawn: np.ndarray) -> Interval | None:
     """The percentile interval; None for a metric that some resample does not have (no error in it)."""
     if value is None or not np.isfinite(value) or not len(drawn) or not np.isfinite(drawn).all():
         return None
-    return Interval(value, *_ends(drawn))
+    return Interval(value, *ends(drawn))
 
 
 def interval_of_inflated(
@@ -49,7 +50,7 @@ def interval_of_inflated(
     chance doubles, so it is δ/(√2 − 1) = (1 + √2)·δ. Both corrections are made; the interval holds what either gives.
     """
     theirs = np.zeros_like(drawn) if theirs is None else theirs
-    low, high = _ends(drawn - theirs)
+    low, high = ends(drawn - theirs)
     seen = max(float(drawn.mean()) - own, 0.0), max(float(theirs.mean()) - other, 0.0)
     low -= (1 + UNSEEN) * seen[0] - 2 * seen[1]
     high -= 2 * seen[0] - (1 + UNSEEN) * seen[1]

@@ -11,6 +11,7 @@ from torch import Tensor
 from solera.core.checks import require_positive
 from solera.core.seeds import generator, stream
 from solera.data import Batches
+from solera.distributions.base import SecondOrder
 from solera.ensembles import train_ensemble
 from solera.evaluation.latency import in_turns
 from solera.methods import EnD, Hydra, Method, NormalWishart
@@ -137,7 +138,9 @@ class Committee(Recipe):
 
 def knowledge(model: Ensemble | Student, x: Tensor) -> Tensor:
     """What it does not know about each row."""
-    return model.predict(x).knowledge  # type: ignore[attr-defined]
+    said = model.predict(x)
+    assert isinstance(said, SecondOrder)
+    return said.knowledge
 
 
 def scores(model: Ensemble | Student, x: Tensor, y: Tensor) -> Round:

@@ -11,7 +11,7 @@ import numpy as np
 from solera import metrics
 from solera.core.disk import write_bytes
 from solera.core.versions import versions
-from solera.evaluation.intervals import interval_of_inflated
+from solera.evaluation.intervals import ends, interval_of_inflated
 from solera.metrics.student_t import student_t_quantile
 from solera.recipes.base import Recipe, Workspace
 
@@ -81,8 +81,8 @@ def paired_gap(
     if inflated:
         found = interval_of_inflated(value, drawn, less, drawn_less)
         return found.low, found.value, found.high
-    low, high = np.percentile(drawn - drawn_less, [2.5, 97.5])
-    return float(low), value - less, float(high)
+    low, high = ends(drawn - drawn_less)
+    return low, value - less, high
 
 
 def pyplot() -> Any:

@@ -18,7 +18,7 @@ from solera.methods import EnD, Hydra, Method, NormalWishart
 from solera.nn import MLP
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import load_npz, require_files
-from solera.recipes.page import origin, over_repeats, pyplot, save_figure, spread, table, word
+from solera.recipes.page import judged_cell, origin, over_repeats, pyplot, save_figure, spread, table
 from solera.teachers import Ensemble, capture
 from solera.training import Student, Training, distill
 
@@ -217,8 +217,7 @@ def lowers(splits: list[dict[str, Any]], one: str, other: str) -> tuple[float, f
 
 def said(splits: list[dict[str, Any]], one: str, other: str) -> str:
     """That, and whether it is sure."""
-    low, middle, high = lowers(splits, one, other)
-    return f"**{word(low, middle)}** {middle:+.3f} ({low:+.3f} to {high:+.3f})"
+    return judged_cell(*lowers(splits, one, other), scale=1, digits=3)
 
 
 def draw(results: Results, work: Workspace) -> None:

@@ -11,6 +11,7 @@ import solera.recipes.endd_cifar10 as module
 from solera.data.batch import UNLABELLED
 from solera.distributions import Categorical, Mixture
 from solera.evaluation import evaluate
+from solera.evaluation.intervals import interval_of_inflated
 from solera.recipes import find, names
 from solera.recipes.base import Workspace, settings_of
 from solera.recipes.endd_cifar10 import SCALES, STUDENTS, EnddCifar10
@@ -90,6 +91,15 @@ def test_a_gap_is_of_means_over_repeats_and_knows_which_way_is_better():
     assert middle == pytest.approx(0.09)
     assert (low, high) == pytest.approx((0.2 + 0.025 * 0.2, 0.4 - 0.025 * 0.2))
     assert gap(found, "A", "B", "PRR") == pytest.approx((-high, -middle, -low))
+
+
+def test_the_gap_of_an_ece_is_corrected_for_what_chance_adds():
+    draws = {"A": np.array([0.05, 0.07, 0.06]), "B": np.array([0.02, 0.04, 0.03])}
+    rows = {"A": 0.04, "B": 0.01}
+    found = {kind: {name: {"ECE": each[name]} for name in each} for kind, each in (("rows", rows), ("draws", draws))}
+    wanted = interval_of_inflated(rows["B"], draws["B"], rows["A"], draws["A"])
+    assert gap(found, "B", "A", "ECE") == pytest.approx((-wanted.high, -wanted.value, -wanted.low))
+    assert wanted.high > np.percentile(draws["B"] - draws["A"], 97.5)
 
 
 def test_every_claim_is_judged():
