@@ -36,18 +36,21 @@ def _require_representable(*parts: Tensor) -> None:
             )
 
 
-def excess(log_a: Tensor) -> tuple[Tensor, Tensor]:
-    """g(a) = ψ(a + 1) − ln a as −min(ln a, 0), which may be large, and the rest, which is between −0.6 and 0.7."""
+def excess(log_a: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    """g(a) = ψ(a + 1) − ln a as −min(ln a, 0), which may be large, and the rest, which is between −0.6 and 0.7.
+
+    ψ's remainder, a factor that varies little, is right to `dtype`'s digits, of the input unless it is given.
+    """
     below = log_a.clamp(max=0)
     power = (2 * below - log_a).exp()  # e^−|ln a|
     u = torch.where(log_a > 0, power, 1.0) / (1 + power)  # 1/(1 + a)
-    return -below, power.log1p() + u * digamma_remainder(u)
+    return -below, power.log1p() + u * digamma_remainder(u.to(dtype or u.dtype)).to(u)
 
 
-def _slope(log_a: Tensor) -> Tensor:
-    """−dg/d ln a = 1 − a·ψ₁(1 + a)."""
+def _slope(log_a: Tensor, dtype: torch.dtype) -> Tensor:
+    """−dg/d ln a = 1 − a·ψ₁(1 + a), its factor that varies little right to `dtype`'s digits."""
     u = torch.sigmoid(-log_a)
-    return u * trigamma_deficit(u)
+    return u * trigamma_deficit(u.to(dtype)).to(u)
 
 
 def _mutual_information(away: Tensor, odds: Tensor, log_precision: Tensor) -> Tensor:
@@ -60,9 +63,12 @@ def _mutual_information(away: Tensor, odds: Tensor, log_precision: Tensor) -> Te
     size = odds.sum(-1, dtype=torch.float64)
     width = size.log1p()  # ln α₀ − ln α_t
     log_top = log_precision - width
-    (large_top, _), (small_top, small_whole) = (x.unbind() for x in excess(torch.stack([log_top, log_precision])))
+    (large_top, _), (small_top, small_whole) = (
+        x.unbind() for x in excess(torch.stack([log_top, log_precision]), away.dtype)
+    )
     places, shares = (width.new_tensor(numbers) for numbers in _GAUSS)
-    near = width * (shares * _slope(log_precision.unsqueeze(-1) - places * width.unsqueeze(-1))).sum(-1)
+    slopes = _slope(log_precision.unsqueeze(-1) - places * width.unsqueeze(-1), away.dtype)
+    near = width * (shares * slopes).sum(-1)
     far = torch.where(log_precision <= 0, width, large_top) + (small_top - small_whole)
     start = log_top.to(away.dtype).unsqueeze(-1)
     large, small = excess(start + away)
