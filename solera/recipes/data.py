@@ -60,10 +60,9 @@ def translated(images: Tensor, pixels: int) -> Tensor:
     return torch.nn.functional.pad(images, (pixels, 0))[..., : images.shape[-1]]
 
 
-def colour(images: np.ndarray, side: int = 32) -> Tensor:
-    """Bytes `(N, H, W, 3)` as channels first in [0, 1], averaged over squares of pixels down to `side`."""
-    whole = torch.from_numpy(images).movedim(-1, 1).float() / 255
-    return torch.nn.functional.avg_pool2d(whole, images.shape[1] // side)
+def colour(images: np.ndarray) -> Tensor:
+    """Bytes `(N, H, W, 3)` as channels first in [0, 1]."""
+    return torch.from_numpy(images).movedim(-1, 1).float() / 255
 
 
 def _full_cifar(folder: str, classes: int, part: str) -> list[Path]:

@@ -77,15 +77,13 @@ def one_repeat(study: Study, repeat: int, parts: Parts, sets: Sets, work: Worksp
 def sets_of(setting: Setting, at: Scale, data: str) -> Sets:
     """Test images, the same corrupted in every way, and two kinds of unfamiliar images."""
     images, labels = load_cifar(data, setting.classes, "test")
-    sets: Sets = {"test": (colour(images, at.side), torch.from_numpy(labels))}
+    sets: Sets = {"test": (colour(images), torch.from_numpy(labels))}
     count = at.corrupted or len(images)
     whole, marked = colour(images[:count]), torch.from_numpy(labels[:count])
     for corruption in CORRUPTIONS:
         for severity in SEVERITIES:
-            spoilt = corrupted(whole, corruption, severity)
-            small = torch.nn.functional.avg_pool2d(spoilt, 32 // at.side)
-            sets[f"{corruption.__name__} {severity}"] = small, marked
+            sets[f"{corruption.__name__} {severity}"] = corrupted(whole, corruption, severity), marked
     unfamiliar = load_cifar(data, setting.other, "test")[0]
-    sets[f"CIFAR-{setting.other}"] = colour(unfamiliar[:2000], at.side), None
-    sets["GTSRB"] = colour(load_colour(data, TRAFFIC)[0], at.side), None
+    sets[f"CIFAR-{setting.other}"] = colour(unfamiliar[:2000]), None
+    sets["GTSRB"] = colour(load_colour(data, TRAFFIC)[0]), None
     return sets

@@ -24,7 +24,7 @@ SUBSPACE = Setting(
     name="subspace",
     classes=100,
     scales={  # `corrupted` is how many training and test images are looked at
-        "laptop": replace(LAPTOP, images=8_000, epochs=12, corrupted=1_000),
+        "laptop": replace(LAPTOP, images=8_000, epochs=16, corrupted=1_000),
         "paper": PAPER_SCALE,
     },
 )
@@ -69,7 +69,7 @@ class Subspace(Recipe):
         assert y is not None
         images, labels = load_cifar(self.data, SUBSPACE.classes, "test")
         count = at.corrupted or len(images)
-        test = colour(images[:count], at.side), torch.from_numpy(labels[:count])
+        test = colour(images[:count]), torch.from_numpy(labels[:count])
         found: Found = {name: [] for name in WAYS}
         for repeat in range(at.repeats):
             for name, numbers in lines(study, repeat, parts, (x[:count], y[:count]), test, work).items():

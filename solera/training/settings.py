@@ -86,12 +86,16 @@ class Training:
         return {"cosine": cosine, "constant": constant}[self.schedule](1.0)
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """The optimiser of these groups of parameters."""
+        """The optimiser of these groups of parameters, one kernel for a whole step: of large networks several times faster.
+
+        In half precision a fused optimiser would undo the scale of its gradients itself, too late for `clip`.
+        """
         if callable(self.optimizer):
             return self.optimizer(groups)
+        fused = self.precision != "16-mixed"
         if self.optimizer == "sgd":
-            return torch.optim.SGD(groups, lr=self.lr, momentum=0.9, nesterov=True)
-        return torch.optim.AdamW(groups, lr=self.lr)
+            return torch.optim.SGD(groups, lr=self.lr, momentum=0.9, nesterov=True, fused=fused)
+        return torch.optim.AdamW(groups, lr=self.lr, fused=fused)
 
 
 PATIENT = Training(epochs="patient", label_weight="auto")  # how a student is trained by default

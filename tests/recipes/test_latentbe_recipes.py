@@ -31,7 +31,7 @@ from solera.recipes.latentbe_page import SCORES, apart, claims, entropy, lower, 
 from solera.recipes.subspace import PLACES, along, barrier
 from solera.training import Student
 
-TINY = Scale(10, 1, 14, 12, 1, 1, 10, 0.1, 0.3, 1, 2, side=8)
+TINY = Scale(10, 1, 14, 12, 1, 1, 10, 0.1, 0.3, 1, 2, stride=4)
 SETTINGS = [(latentbe_cifar10, "CIFAR10"), (latentbe_cifar100, "CIFAR100"), (subspace, "SUBSPACE")]
 
 
