@@ -86,7 +86,7 @@ class Training:
         return {"cosine": cosine, "constant": constant}[self.schedule](1.0)
 
     def make_optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """The optimiser of these groups of parameters, one kernel for a whole step: of large networks several times faster.
+        """The optimiser of these groups of parameters, fused: one kernel for a whole step, several times faster.
 
         In half precision a fused optimiser would undo the scale of its gradients itself, too late for `clip`.
         """

@@ -56,7 +56,7 @@ def test_vgg_16_has_sixteen_layers_and_15_million_parameters():
 
 
 NETWORKS = {
-    "WideResNet": lambda: WideResNet(10, 2, (3, 16, 24), 7, dropout=0.1),
+    "WideResNet": lambda: WideResNet(10, 2, (3, 16, 24), 7, dropout=0.1, stride=2),
     "ResNet": lambda: ResNet(14, (3, 16, 24), 7, channels=8),
     "VGG": lambda: VGG((3, 32, 48), 7, depth=11, dropout=0.3, feature_dropout=0.1, channels=4),
 }
@@ -85,6 +85,11 @@ def test_every_parameter_learns_and_the_layout_does_not_matter(name):
     first = network(images)
     last = network.to(memory_format=torch.channels_last)(images.to(memory_format=torch.channels_last))
     torch.testing.assert_close(first, last, rtol=1e-3, atol=1e-4)
+
+
+def test_a_wide_resnet_may_begin_with_fewer_pixels():
+    images = torch.zeros(1, *SHAPE)
+    assert [WideResNet(10, 1, SHAPE, 10, stride=n).conv(images).shape[-1] for n in (1, 2)] == [32, 16]
 
 
 def test_a_wide_resnet_is_pre_activated():

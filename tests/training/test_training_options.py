@@ -75,6 +75,13 @@ def test_sgd_has_nesterov_momentum():
     torch.testing.assert_close(weights(trained), weights(model))
 
 
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_a_step_is_one_kernel_but_where_gradients_are_scaled(name):
+    groups = [{"params": list(network().parameters()), "lr": 0.1, "weight_decay": 0.0}]
+    made = {kind: Training(optimizer=name, precision=kind).make_optimizer(groups) for kind in ("auto", "16-mixed")}
+    assert {kind: optimizer.defaults["fused"] for kind, optimizer in made.items()} == {"auto": True, "16-mixed": False}
+
+
 def test_the_rate_warms_up_to_its_peak_and_falls_to_nearly_nothing():
     rates = []
 
