@@ -1,13 +1,14 @@
 """Several members as one prediction: an ensemble's answer, live or remembered, and that of Hydra's heads."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from solera.core.fused import compiled
 from solera.distributions.base import Prediction, Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family
@@ -15,6 +16,12 @@ from solera.distributions.gaussian import Ends, Gaussian
 from solera.distributions.members import Measures, measure, weigh
 
 Members = TypeVar("Members", Categorical, Gaussian)
+FEW = 1 << 24  # numbers of all members and rows together: so many are measured within a second
+
+
+def _rows(columns: Any, rows: Tensor, device: torch.device) -> Any:
+    """The same of these rows: members, or what was measured of them."""
+    return type(columns)(*(getattr(columns, column.name)[rows].to(device) for column in fields(columns)))
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,18 @@ class Mixture(Targets, Generic[Members]):
     @cached_property
     def _measured(self) -> Measures:
         return measure(self.members, self.weights)  # type: ignore[arg-type]
+
+    def rows(self, rows: Int[Tensor, " rows"], device: torch.device) -> "Mixture[Members]":
+        """The prediction for these rows alone; where all are few, all are measured once and none of the parts again.
+
+        A row has the same digits in every part, so a training that goes on ends as one that was never stopped.
+        """
+        weights = None if self.weights is None else self.weights[rows].to(device)
+        part = Mixture(_rows(self.members, rows, device), weights)
+        if isinstance(self.members, Categorical) and self.members.logits.numel() <= FEW:
+            with compiled(False):  # whether kernels are compiled is often decided later
+                part.__dict__["_measured"] = _rows(self._measured, rows, device)
+        return part
 
     def interval(self, level: float = 0.9, dtype: torch.dtype | None = None) -> Ends:
         """Where the central interval of probability `level` begins and ends, in every dimension of a continuous target.

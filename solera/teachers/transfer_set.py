@@ -5,6 +5,7 @@ example, or per token of ragged sequences), `index` (which examples), `lengths` 
 `fingerprints` (of the inputs that were asked about).
 """
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from solera.core.schema import reading, require_form
 from solera.core.tensor_files import map_tensors
 from solera.data import Batch, tensors_in
 from solera.distributions.base import Targets
+from solera.distributions.mixture import FEW, Mixture
 from solera.teachers.base import Teacher, row_fingerprints
-from solera.teachers.codecs import Codec, Columns, codec_named
+from solera.teachers.codecs import Codec, Columns, DenseCodec, codec_named
 
 KIND, VERSION = "transfer set", 1
 BOOKKEEPING = ("index", "lengths", "fingerprints")
@@ -213,20 +215,35 @@ class TransferSet:
     def __call__(self, batch: Batch) -> Targets:
         found = self._positions(batch)
         device = (tensors_in(batch.inputs)[0] if batch.weight is None else batch.weight).device
-        columns = {name: self._gather(name, found, batch) for name in self.shards[0] if name not in BOOKKEEPING}
-        self._require_numbers(columns, batch)
+        if self._members is not None:
+            return self._members.rows(torch.from_numpy(found), device)
+        columns = self._columns(found, None if batch.weight is None else batch.weight.shape[1])
         return self.codec.decode({k: v.to(device) for k, v in columns.items()}, self.classes)
 
-    def _require_numbers(self, columns: Columns, batch: Batch) -> None:
+    @cached_property
+    def _members(self) -> Mixture | None:
+        """What all members said about all examples, where that is little: read and measured once."""
+        numbers = len(self) * self.members * self.classes
+        if self.manifest["tokens"] or not isinstance(self.codec, DenseCodec) or numbers > FEW:
+            return None
+        return self.codec.decode(self._columns(np.arange(len(self)), None), self.classes)
+
+    def _columns(self, found: np.ndarray, width: int | None) -> Columns:
+        """Of these examples; sequences are padded to `width` tokens, or to the longest."""
+        columns = {name: self._gather(name, found, width) for name in self.shards[0] if name not in BOOKKEEPING}
+        self._require_numbers(columns, found)
+        return columns
+
+    def _require_numbers(self, columns: Columns, found: np.ndarray) -> None:
         """Refuses answers that no teacher gave: NaN anywhere, or a probability that is infinite."""
         for name, column in columns.items():
             wrong = ~(column < torch.inf) if name in LOGARITHMS else column.isnan()
             if bool(wrong.any()):
-                example = int(batch.index[int(wrong.reshape(len(column), -1).any(1).int().argmax())])
+                example = self._ids[found[int(wrong.reshape(len(column), -1).any(1).int().argmax())]]
                 raise DamagedFileError(f"{self.path}: column {name!r} of example {example} is no number: capture again")
 
-    def _gather(self, name: str, found: np.ndarray, batch: Batch) -> Tensor:
-        """Rows of one column in the batch's order: `[B, ...]`, or `[B, T, ...]` padded with zeros for sequences."""
+    def _gather(self, name: str, found: np.ndarray, width: int | None) -> Tensor:
+        """Rows of one column in this order: `[B, ...]`, or `[B, T, ...]` padded with zeros for sequences."""
         shard, first = self._place[found].T
         column = self.shards[0][name]
         signed = {"uint16": np.int32, "uint32": np.int64}.get(
@@ -239,8 +256,7 @@ class TransferSet:
                 result[mine] = self.shards[number][name][first[mine]]
             return torch.from_numpy(result)
         lengths = self._lengths[found]
-        width = lengths.max() if batch.weight is None else batch.weight.shape[1]
-        result = np.zeros((len(found), width, *column.shape[1:]), signed)
+        result = np.zeros((len(found), width or lengths.max(), *column.shape[1:]), signed)
         for row, (number, start, length) in enumerate(zip(shard, first, lengths, strict=True)):
             result[row, :length] = self.shards[number][name][start : start + length]
         return torch.from_numpy(result)

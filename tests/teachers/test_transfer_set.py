@@ -15,9 +15,10 @@ from torch import nn
 
 from solera import Batch, EnD, Ensemble, Training, TransferSet, capture, distill
 from solera.core.errors import DamagedFileError, InUseError, MismatchError
-from solera.distributions import Categorical, Mixture
+from solera.distributions import Categorical, Mixture, members, mixture
 from solera.nn import MLP
 from solera.teachers import DenseCodec
+from solera.teachers.adapters import Predictions
 from solera.testing import check_teacher
 from tests.helpers import small_batches, small_ensemble
 
@@ -32,6 +33,29 @@ def test_remembers_what_the_ensemble_said(tmp_path, dtype, tolerance):
         live, kept = ensemble(batch), remembered(batch)
         torch.testing.assert_close(kept.members.mean, live.members.mean, rtol=0, atol=tolerance)
         torch.testing.assert_close(kept.knowledge, live.knowledge, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("remembered", [capture, lambda ensemble, batches, path: said_by(ensemble, batches)])
+def test_members_are_measured_once_where_they_are_few(tmp_path, monkeypatch, remembered):
+    """Every epoch asks the same of the same rows; each row has the same digits in every batch."""
+    ensemble, batches = small_ensemble(), small_batches()
+    teacher, measured = remembered(ensemble, batches, tmp_path), []
+    monkeypatch.setattr(mixture, "measure", lambda *given: measured.append(given) or members.measure(*given))
+    for epoch in range(3):
+        for batch in batches.shuffled(7, epoch):
+            live, kept = ensemble(batch), teacher(batch)
+            for name in ("mean", "total", "data", "knowledge", "rmi", "epkl"):
+                torch.testing.assert_close(getattr(kept, name), getattr(live, name), rtol=1e-5, atol=3e-3)
+                assert torch.equal(getattr(kept, name), getattr(teacher(batches.all), name)[batch.index])
+    assert len([given for given in measured if len(given[0].logits) == 50]) == 1
+    monkeypatch.setattr(mixture, "FEW", 50)
+    before = len(measured)
+    assert torch.equal(teacher(batch).mean, teacher(batch).mean)
+    assert len(measured) == before + 2
+
+
+def said_by(ensemble, batches):
+    return Predictions(ensemble.predict(batches.all.inputs).members.mean)
 
 
 def test_many_shards_answer_as_one(tmp_path):

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,12 @@ class Predictions:
 
     def __call__(self, batch: Batch) -> Mixture:
         self.check(batch)
-        logits = self.logits[batch.index].to(tensors_in(batch.inputs)[0].device)
+        device = tensors_in(batch.inputs)[0].device
         weights = member_weights(self.saw, batch.index)
-        return Mixture(Categorical(logits), None if weights is None else weights.to(logits))
+        if weights is None:
+            return self._all.rows(batch.index, device)
+        return Mixture(Categorical(self.logits[batch.index].to(device)), weights.to(device))
+
+    @cached_property
+    def _all(self) -> Mixture:
+        return Mixture(Categorical(self.logits))
