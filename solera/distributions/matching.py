@@ -9,6 +9,7 @@ from torch import Tensor
 
 from solera.core.special import digamma_remainder, trigamma_deficit
 from solera.distributions.base import Targets
+from solera.distributions.mixture import Mixture
 from solera.distributions.summary import TopK
 
 Match = Literal["rmi", "epkl", "mi"]
@@ -92,6 +93,12 @@ def matched_precision(targets: Targets, match: Match, classes: int) -> Float[Ten
     of top-k targets, and at least 0.1, for members that are sure of different classes. Never above (K − 1)·10⁸.
     """
     require_match(match)
+    if isinstance(targets, Mixture):
+        return targets.once(f"precision by {match}", lambda whole: _matched(whole, match, classes))
+    return _matched(targets, match, classes)
+
+
+def _matched(targets: Targets, match: Match, classes: int) -> Float[Tensor, "*batch"]:
     if match == "mi":
         return _by_knowledge(targets, classes)
     spread = 2 * targets.rmi if match == "rmi" else targets.epkl

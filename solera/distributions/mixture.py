@@ -1,5 +1,6 @@
 """Several members as one prediction: an ensemble's answer, live or remembered, and that of Hydra's heads."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -103,19 +104,42 @@ class Mixture(Targets, Generic[Members]):
 
     @cached_property
     def _measured(self) -> Measures:
-        return measure(self.members, self.weights)  # type: ignore[arg-type]
+        if self._source is None:
+            return measure(self.members, self.weights)  # type: ignore[arg-type]
+        whole, rows, device = self._source
+        with compiled(False):  # of the whole: whether kernels are compiled is often decided later
+            return _rows(whole._measured, rows, device)
+
+    @cached_property
+    def _source(self) -> "tuple[Mixture[Members], Tensor, torch.device] | None":
+        """What this is a part of, its rows there, and the device it is on."""
+        return None
+
+    @cached_property
+    def _kept(self) -> dict[str, Tensor]:
+        """Columns that were made of all rows."""
+        return {}
 
     def rows(self, rows: Int[Tensor, " rows"], device: torch.device) -> "Mixture[Members]":
-        """The prediction for these rows alone; where all are few, all are measured once and none of the parts again.
+        """The prediction for these rows alone; where all are few, all are measured at once and no part of them again.
 
         A row has the same digits in every part, so a training that goes on ends as one that was never stopped.
         """
         weights = None if self.weights is None else self.weights[rows].to(device)
         part = Mixture(_rows(self.members, rows, device), weights)
         if isinstance(self.members, Categorical) and self.members.logits.numel() <= FEW:
-            with compiled(False):  # whether kernels are compiled is often decided later
-                part.__dict__["_measured"] = _rows(self._measured, rows, device)
+            vars(part)["_source"] = self, rows, device
         return part
+
+    def once(self, name: str, column: "Callable[[Mixture[Members]], Tensor]") -> Float[Tensor, "*batch"]:
+        """A number for every row that no epoch changes: a part takes it from the whole, where it is made once."""
+        if self._source is None:
+            return column(self)
+        whole, rows, device = self._source
+        if name not in whole._kept:
+            with compiled(False):
+                whole._kept[name] = column(whole)
+        return whole._kept[name][rows].to(device)
 
     def interval(self, level: float = 0.9, dtype: torch.dtype | None = None) -> Ends:
         """Where the central interval of probability `level` begins and ends, in every dimension of a continuous target.

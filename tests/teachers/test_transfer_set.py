@@ -16,6 +16,7 @@ from torch import nn
 from solera import Batch, EnD, Ensemble, Training, TransferSet, capture, distill
 from solera.core.errors import DamagedFileError, InUseError, MismatchError
 from solera.distributions import Categorical, Mixture, members, mixture
+from solera.distributions.matching import matched_precision
 from solera.nn import MLP
 from solera.teachers import DenseCodec
 from solera.teachers.adapters import Predictions
@@ -48,6 +49,10 @@ def test_members_are_measured_once_where_they_are_few(tmp_path, monkeypatch, rem
                 torch.testing.assert_close(getattr(kept, name), getattr(live, name), rtol=1e-5, atol=3e-3)
                 assert torch.equal(getattr(kept, name), getattr(teacher(batches.all), name)[batch.index])
     assert len([given for given in measured if len(given[0].logits) == 50]) == 1
+    for match in ("rmi", "epkl", "mi"):
+        whole, part = (matched_precision(teacher(some), match, 3) for some in (batches.all, batch))
+        torch.testing.assert_close(part, matched_precision(ensemble(batch), match, 3), rtol=0.02, atol=0.0)
+        assert torch.equal(part, whole[batch.index])
     monkeypatch.setattr(mixture, "FEW", 50)
     before = len(measured)
     assert torch.equal(teacher(batch).mean, teacher(batch).mean)
