@@ -43,6 +43,9 @@ class Mixture(Targets, Generic[Members]):
     @cached_property
     def averaged(self) -> Members:
         """p̄ = Σ_m w_m p_m; of Gaussians, the one Gaussian with the mixture's mean and variance."""
+        if isinstance(self.members, Gaussian) and self._source is not None:
+            whole, rows, device = self._source
+            return _rows(whole.averaged, rows, device)
         if self._measures is None or self.members.logits.shape[-2] == 1:  # type: ignore[union-attr]
             return self.members.averaged(self.weights)
         return Categorical(self._measures.log_odds)  # type: ignore[return-value]
@@ -127,7 +130,7 @@ class Mixture(Targets, Generic[Members]):
         """
         weights = None if self.weights is None else self.weights[rows].to(device)
         part = Mixture(_rows(self.members, rows, device), weights)
-        if isinstance(self.members, Categorical) and self.members.logits.numel() <= FEW:
+        if sum(getattr(self.members, column.name).numel() for column in fields(self.members)) <= FEW:
             vars(part)["_source"] = self, rows, device
         return part
 

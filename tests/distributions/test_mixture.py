@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import rel_entr
 
-from solera.distributions import Categorical, Mixture
+from solera.distributions import Categorical, Gaussian, Mixture
 from tests.distributions.inputs import FLOATS, LEVELS, MEMBERS, members_of, mixture_of, quick
 
 MEASURES = ["total", "data", "knowledge", "rmi", "epkl"]
@@ -255,3 +255,16 @@ def test_one_member_with_an_impossible_class_has_finite_slopes():
     for name in MEASURES:
         (slope,) = torch.autograd.grad(getattr(mixture(z), name), z)
         assert slope.isfinite().all()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_part_of_gaussians_says_of_its_rows_what_the_whole_does(weighted):
+    torch.manual_seed(0)
+    weights = torch.tensor([[0.5, 0.5, 0.0]]).expand(6, 3) if weighted else None
+    whole = Mixture(Gaussian(torch.randn(6, 3, 2), torch.randn(6, 3, 2)), weights)
+    rows = torch.tensor([4, 1])
+    part = whole.rows(rows, torch.device("cpu"))
+    alone = Mixture(Gaussian(whole.members.location[rows], whole.members.log_variance[rows]), part.weights)
+    for name in ("mean", "total", "data", "knowledge", "epkl"):
+        assert torch.equal(getattr(part, name), getattr(whole, name)[rows])
+        torch.testing.assert_close(getattr(part, name), getattr(alone, name))
