@@ -1,6 +1,7 @@
 """The benchmark harness: a ratio that got worse than recorded is noticed, noise is not, and the page is the record."""
 
 import time
+from datetime import date
 
 import pytest
 
@@ -84,9 +85,11 @@ def test_the_record_comes_back_as_it_was_written(tmp_path):
 
 def test_recording_one_benchmark_keeps_the_others(monkeypatch):
     record.write({"other": {"x": Ratio("x", 1.0, 0.05)}})
+    record.RECORDED.write_text(record.RECORDED.read_text().replace(date.today().isoformat(), "2026-01-02"))
     run(1.0, "--record", monkeypatch=monkeypatch)
     assert set(record.read()) == {"other", "some"}
     assert "a ÷ b" in record.PAGE.read_text()
+    assert record.days() == {"other": "2026-01-02", "some": date.today().isoformat()}
 
 
 def test_an_unknown_benchmark_or_option_is_named():
