@@ -8,7 +8,8 @@ One call inside a benchmark's `main()` declares a ratio:
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date
 from statistics import median, quantiles
 from typing import Any
 
@@ -29,6 +30,7 @@ class Ratio:
     wall: float | None = None  # the same ratio by the clock on the wall
     ours: float | None = None  # CPU seconds
     peer: float | None = None
+    day: str = field(default_factory=lambda: date.today().isoformat(), compare=False)  # of the measurement
 
     @property
     def goal(self) -> str:
@@ -141,4 +143,4 @@ def entry(one: Ratio) -> dict[str, Any]:
     numbers = {"value": one.value, "noise": one.noise, "wall": one.wall, "ours": one.ours, "peer": one.peer}
     rounded = {key: float(f"{value:.4g}") for key, value in numbers.items() if value is not None}
     goals = {"at_most": one.at_most, "at_least": one.at_least}
-    return rounded | {key: value for key, value in goals.items() if value is not None}
+    return rounded | {key: value for key, value in goals.items() if value is not None} | {"day": one.day}

@@ -1,4 +1,4 @@
-"""Training steps on images: what distillation adds to plain training, and M subnetworks to online distillation."""
+"""Training steps: what distillation adds to plain training, and M subnetworks to online distillation."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from benchmarks import ratios
 from benchmarks.ratios import compare_samples
 from benchmarks.timing import measure, ratio, table
-from solera import Batches, EnD, Ensemble, LatentBE, capture
+from solera import Batches, EnD, Ensemble, LatentBE, ProxyDirichlet, Training, capture, distill
 from solera.core.progress import quiet
 from solera.data import Batch
 from solera.methods.base import Method
-from solera.nn import WideResNet
+from solera.nn import MLP, WideResNet
 from solera.perturbations import TDivSDiv
 from solera.teachers.base import Teacher
 
@@ -113,8 +114,33 @@ def compare(folder: Path, channels_last: bool, rounds: int = 25) -> list[str]:
     compare_samples(f"step of {LATENT} ÷ {ONLINE}: {where}", samples, LATENT, ONLINE, at_most=2.2)
     compare_samples(f"step of {FOURFOLD} ÷ {ONLINE}: {where}", samples, FOURFOLD, ONLINE)
     compare_samples(f"step of {PERTURBED} ÷ {ONLINE}: {where}", samples, PERTURBED, ONLINE, at_most=3.0)
-    ratios = [ratio(samples, CACHED, PLAIN), ratio(samples, ONLINE, PLAIN), ratio(samples, LATENT, ONLINE)]
-    return [name, f"{1e3 * median(samples[PLAIN]):.0f} ms", *(f"{number:.2f}" for number in ratios)]
+    found = [ratio(samples, CACHED, PLAIN), ratio(samples, ONLINE, PLAIN), ratio(samples, LATENT, ONLINE)]
+    return [name, f"{1e3 * median(samples[PLAIN]):.0f} ms", *(f"{number:.2f}" for number in found)]
+
+
+def small(folder: Path) -> None:
+    """A whole training of a small student, from its members' answers, and as many plain steps with labels."""
+    torch.manual_seed(0)
+    rows, labels, epochs = torch.randn(512, 13), torch.randint(3, (512,)), 20
+    batches = Batches(rows, labels, batch_size=64)
+    kept = capture(Ensemble([MLP(13, 3, (50,)) for _ in range(5)]), batches, folder)
+
+    def plain() -> None:
+        student = MLP(13, 3, (50,))
+        optimizer = torch.optim.AdamW(student.parameters(), lr=1e-3)
+        for part in (part for _ in range(epochs) for part in torch.randperm(len(rows)).split(64)):
+            optimizer.zero_grad()
+            cross_entropy(student(rows[part]), labels[part]).backward()
+            optimizer.step()
+
+    methods = {"EnD": EnD(), "Proxy-Dirichlet": ProxyDirichlet(), "Proxy-Dirichlet by mi": ProxyDirichlet(match="mi")}
+    for name, method in methods.items():
+
+        def distilled(method: Method = method) -> None:
+            distill(kept, MLP(13, 3, (50,)), batches, method, Training(epochs=epochs, compile=False))
+
+        title = f"training by {name} ÷ plain steps with labels: MLP 13-50-3, 512 rows, batches of 64"
+        ratios.compare(title, distilled, plain, rounds=5)
 
 
 @torch.no_grad()
@@ -130,6 +156,7 @@ def inference(rounds: int = 15) -> float:
 def main() -> None:
     torch.set_num_threads(1)
     with quiet(), TemporaryDirectory() as folder:
+        small(Path(folder) / "small")
         rows = [compare(Path(folder) / str(last), last) for last in (False, True)]
     header = [f"WRN-16-1, {BATCH} images, M = {MEMBERS}", PLAIN]
     header += [f"{CACHED} ÷ {PLAIN}", f"{ONLINE} ÷ {PLAIN}", f"{LATENT} ÷ {ONLINE}"]

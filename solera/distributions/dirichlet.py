@@ -39,7 +39,7 @@ def _require_representable(*parts: Tensor) -> None:
 def excess(log_a: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
     """g(a) = ψ(a + 1) − ln a as −min(ln a, 0), which may be large, and the rest, which is between −0.6 and 0.7.
 
-    ψ's remainder, a factor that varies little, is right to `dtype`'s digits, of the input unless it is given.
+    ψ's remainder, which is between −0.58 and −0.5, is evaluated in `dtype` (the input's, unless it is given).
     """
     below = log_a.clamp(max=0)
     power = (2 * below - log_a).exp()  # e^−|ln a|
@@ -48,7 +48,7 @@ def excess(log_a: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Ten
 
 
 def _slope(log_a: Tensor, dtype: torch.dtype) -> Tensor:
-    """−dg/d ln a = 1 − a·ψ₁(1 + a), its factor that varies little right to `dtype`'s digits."""
+    """−dg/d ln a = 1 − a·ψ₁(1 + a), the remainder of ψ₁ evaluated in `dtype`."""
     u = torch.sigmoid(-log_a)
     return u * trigamma_deficit(u.to(dtype)).to(u)
 

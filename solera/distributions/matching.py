@@ -93,13 +93,9 @@ def matched_precision(targets: Targets, match: Match, classes: int) -> Float[Ten
     of top-k targets, and at least 0.1, for members that are sure of different classes. Never above (K − 1)·10⁸.
     """
     require_match(match)
-    if isinstance(targets, Mixture):
-        return targets.once(f"precision by {match}", lambda whole: _matched(whole, match, classes))
-    return _matched(targets, match, classes)
-
-
-def _matched(targets: Targets, match: Match, classes: int) -> Float[Tensor, "*batch"]:
     if match == "mi":
+        if isinstance(targets, Mixture):
+            return targets.once(f"precision of {classes} classes", lambda whole: _by_knowledge(whole, classes))
         return _by_knowledge(targets, classes)
     spread = 2 * targets.rmi if match == "rmi" else targets.epkl
     if not spread.isfinite().all():

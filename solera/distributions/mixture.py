@@ -20,9 +20,9 @@ Members = TypeVar("Members", Categorical, Gaussian)
 FEW = 1 << 24  # numbers of all members and rows together: so many are measured within a second
 
 
-def _rows(columns: Any, rows: Tensor, device: torch.device) -> Any:
-    """The same of these rows: members, or what was measured of them."""
-    return type(columns)(*(getattr(columns, column.name)[rows].to(device) for column in fields(columns)))
+def _chosen(columns: Any, index: Tensor, device: torch.device) -> Any:
+    """Members, or what was measured of them, of some rows."""
+    return type(columns)(*(getattr(columns, column.name)[index].to(device) for column in fields(columns)))
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Mixture(Targets, Generic[Members]):
     def averaged(self) -> Members:
         """p̄ = Σ_m w_m p_m; of Gaussians, the one Gaussian with the mixture's mean and variance."""
         if isinstance(self.members, Gaussian) and self._source is not None:
-            whole, rows, device = self._source
-            return _rows(whole.averaged, rows, device)
+            whole, index, device = self._source
+            return _chosen(whole.averaged, index, device)
         if self._measures is None or self.members.logits.shape[-2] == 1:  # type: ignore[union-attr]
             return self.members.averaged(self.weights)
         return Categorical(self._measures.log_odds)  # type: ignore[return-value]
@@ -109,40 +109,42 @@ class Mixture(Targets, Generic[Members]):
     def _measured(self) -> Measures:
         if self._source is None:
             return measure(self.members, self.weights)  # type: ignore[arg-type]
-        whole, rows, device = self._source
-        with compiled(False):  # of the whole: whether kernels are compiled is often decided later
-            return _rows(whole._measured, rows, device)
+        whole, index, device = self._source
+        if "_measured" not in vars(whole):
+            with compiled(False):  # whether kernels are compiled is often decided later
+                vars(whole)["_measured"] = measure(whole.members, whole.weights)  # type: ignore[arg-type]
+        return _chosen(whole._measured, index, device)
+
+    def rows(self, index: Int[Tensor, " rows"], device: torch.device) -> "Mixture[Members]":
+        """The prediction for some rows. Where the whole is small it is measured once, and its parts only look it up.
+
+        So a row has the same digits in every part, and a training that goes on ends as one that was never stopped.
+        """
+        weights = None if self.weights is None else self.weights[index].to(device)
+        part = Mixture(_chosen(self.members, index, device), weights)
+        if getattr(self.members, fields(self.members)[0].name).numel() <= FEW:
+            vars(part)["_source"] = self, index, device
+        return part
 
     @cached_property
     def _source(self) -> "tuple[Mixture[Members], Tensor, torch.device] | None":
-        """What this is a part of, its rows there, and the device it is on."""
+        """The whole, the rows and the device of a part. No field: what is made of a part is no part of that whole."""
         return None
 
-    @cached_property
-    def _kept(self) -> dict[str, Tensor]:
-        """Columns that were made of all rows."""
-        return {}
-
-    def rows(self, rows: Int[Tensor, " rows"], device: torch.device) -> "Mixture[Members]":
-        """The prediction for these rows alone; where all are few, all are measured at once and no part of them again.
-
-        A row has the same digits in every part, so a training that goes on ends as one that was never stopped.
-        """
-        weights = None if self.weights is None else self.weights[rows].to(device)
-        part = Mixture(_rows(self.members, rows, device), weights)
-        if sum(getattr(self.members, column.name).numel() for column in fields(self.members)) <= FEW:
-            vars(part)["_source"] = self, rows, device
-        return part
-
-    def once(self, name: str, column: "Callable[[Mixture[Members]], Tensor]") -> Float[Tensor, "*batch"]:
-        """A number for every row that no epoch changes: a part takes it from the whole, where it is made once."""
+    def once(self, name: str, make: "Callable[[Mixture[Members]], Tensor]") -> Float[Tensor, "*batch"]:
+        """`make(self)`, one number for every row; a part looks it up in the whole, where it is made once."""
         if self._source is None:
-            return column(self)
-        whole, rows, device = self._source
-        if name not in whole._kept:
+            return make(self)
+        whole, index, device = self._source
+        if name not in whole._columns:
             with compiled(False):
-                whole._kept[name] = column(whole)
-        return whole._kept[name][rows].to(device)
+                whole._columns[name] = make(whole)
+        return whole._columns[name][index].to(device)
+
+    @cached_property
+    def _columns(self) -> dict[str, Tensor]:
+        """What `once` made."""
+        return {}
 
     def interval(self, level: float = 0.9, dtype: torch.dtype | None = None) -> Ends:
         """Where the central interval of probability `level` begins and ends, in every dimension of a continuous target.

@@ -46,6 +46,12 @@ class Scale:
     unlabelled: bool = True  # whether all other training images are there for the students, without labels
     without: tuple[str, ...] = ()  # students left out
 
+    @property
+    def networks(self) -> str:
+        """What they are called."""
+        whole = f"WRN-{self.depth}-{self.width}"
+        return whole if self.stride == 1 else f"{whole} with a first convolution of stride {self.stride}"
+
 
 LAPTOP = Scale(
     depth=10,

@@ -152,7 +152,6 @@ def page(recipe: Recipe, setting: Setting, at: Scale, found: Found, sizes: list[
         answer=answer(found),
         name=setting.name,
         number=2 if setting.classes == 10 else 3,
-        strides="" if at.stride == 1 else f" with a first convolution of stride {at.stride}",
         scores=table(["model", "ACC %", *SCORES[1:], "paper: " + " / ".join(SCORES)], scores),
         claims=claims(found),
         spoilt_images=f"the first {at.corrupted}" if at.corrupted else "all",
@@ -205,7 +204,7 @@ With 95 % intervals over the studies (Student's t), which are wide with so few:
 
 ## How
 
-Four WRN-{at.depth}-{at.width}{strides} learn {labelled} labelled images for {at.epochs} epochs: SGD with Nesterov
+Four {at.networks} learn {labelled} labelled images for {at.epochs} epochs: SGD with Nesterov
 momentum, peak rate {at.lr}, batches of {at.batch_size}, weight decay 5·10⁻⁴, shifts and flips. Students of the same
 architecture see {seen} images for {at.student_epochs} epochs and ask the four about each, at temperature 4, without
 labels. Images stay in [0, 1]; the paper standardizes them. Earlier runs of this page, with smaller images, had shown

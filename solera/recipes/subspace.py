@@ -261,7 +261,7 @@ numbers.
 
 ## How
 
-Two WRN-{at.depth}-{at.width} learn {sizes[labelled]} labelled CIFAR-100 images for {at.epochs} epochs; students of two
+Two {at.networks} learn {sizes[labelled]} labelled CIFAR-100 images for {at.epochs} epochs; students of two
 subnetworks see {sizes[seen]} images, without labels, for {at.student_epochs} epochs; as in latentbe-cifar100. θ_t =
 (1 − t)·W ∘ s₁r₁ᵀ + t·W ∘ s₂r₂ᵀ (eq. 15 of the weight-averaging paper), with the batch norms as they were trained, on
 {sizes[looked]} training and as many test images. Earlier runs of this page, with smaller images, had shown them.

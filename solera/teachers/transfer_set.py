@@ -217,7 +217,8 @@ class TransferSet:
         device = (tensors_in(batch.inputs)[0] if batch.weight is None else batch.weight).device
         if self._members is not None:
             return self._members.rows(torch.from_numpy(found), device)
-        columns = self._columns(found, None if batch.weight is None else batch.weight.shape[1])
+        weight = batch.weight if self.manifest["tokens"] else None
+        columns = self._columns(found, None if weight is None else weight.shape[1])
         return self.codec.decode({k: v.to(device) for k, v in columns.items()}, self.classes)
 
     @cached_property
@@ -232,7 +233,7 @@ class TransferSet:
             return None
 
     def _columns(self, found: np.ndarray, width: int | None) -> Columns:
-        """Of these examples; sequences are padded to `width` tokens, or to the longest."""
+        """What was said about these examples; sequences are padded to `width` tokens, or to the longest."""
         columns = {name: self._gather(name, found, width) for name in self.shards[0] if name not in BOOKKEEPING}
         self._require_numbers(columns, found)
         return columns
@@ -259,7 +260,7 @@ class TransferSet:
                 result[mine] = self.shards[number][name][first[mine]]
             return torch.from_numpy(result)
         lengths = self._lengths[found]
-        result = np.zeros((len(found), width or lengths.max(), *column.shape[1:]), signed)
+        result = np.zeros((len(found), lengths.max() if width is None else width, *column.shape[1:]), signed)
         for row, (number, start, length) in enumerate(zip(shard, first, lengths, strict=True)):
             result[row, :length] = self.shards[number][name][start : start + length]
         return torch.from_numpy(result)

@@ -128,3 +128,15 @@ def test_a_class_that_all_rule_out_is_worth_nothing():
 def test_a_way_to_match_that_there_is_not():
     with pytest.raises(ValueError, match="match must be 'rmi', 'epkl' or 'mi', got 'variance'"):
         require_match("variance")
+
+
+def test_a_row_without_precision_stops_only_those_who_ask_about_it():
+    """Of the last row one member rules out what the others allow."""
+    logits = torch.randn(6, 3, 4)
+    logits[5, 0, 1:] = -torch.inf
+    whole = Mixture(Categorical(logits))
+    first, last = (whole.rows(torch.tensor(rows), torch.device("cpu")) for rows in ([0, 1], [4, 5]))
+    assert matched_precision(first, "rmi", 4).isfinite().all()
+    with pytest.raises(ValueError, match="a member rules out"):
+        matched_precision(last, "rmi", 4)
+    assert matched_precision(last, "mi", 4).isfinite().all()

@@ -260,7 +260,7 @@ def test_one_member_with_an_impossible_class_has_finite_slopes():
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_part_of_gaussians_says_of_its_rows_what_the_whole_does(weighted):
     torch.manual_seed(0)
-    weights = torch.tensor([[0.5, 0.5, 0.0]]).expand(6, 3) if weighted else None
+    weights = torch.rand(6, 3).softmax(-1) if weighted else None
     whole = Mixture(Gaussian(torch.randn(6, 3, 2), torch.randn(6, 3, 2)), weights)
     rows = torch.tensor([4, 1])
     part = whole.rows(rows, torch.device("cpu"))

@@ -75,11 +75,33 @@ def test_sgd_has_nesterov_momentum():
     torch.testing.assert_close(weights(trained), weights(model))
 
 
-@pytest.mark.parametrize("name", ["adamw", "sgd"])
-def test_a_step_is_one_kernel_but_where_gradients_are_scaled(name):
-    groups = [{"params": list(network().parameters()), "lr": 0.1, "weight_decay": 0.0}]
-    made = {kind: Training(optimizer=name, precision=kind).make_optimizer(groups) for kind in ("auto", "16-mixed")}
-    assert {kind: optimizer.defaults["fused"] for kind, optimizer in made.items()} == {"auto": True, "16-mixed": False}
+def test_adamw_in_one_kernel_takes_the_steps_of_torchs_own():
+    batches, made = small_batches(examples=64), []
+
+    def plain(groups):
+        return torch.optim.AdamW(groups, lr=0.01, weight_decay=0.1, foreach=False)
+
+    settings = {"epochs": 5, "lr": 0.01, "schedule": "constant", "weight_decay": 0.1}
+    for optimizer in ("adamw", plain):
+        training = Training(optimizer=optimizer, **settings)
+        made.append(weights(fit(network(), batches, training)))
+    torch.testing.assert_close(*made)
+
+
+def test_only_weights_that_lie_in_a_row_are_moved_by_one_kernel():
+    """The kernel reads memory as it lies; and in half precision gradients are scaled."""
+    plain, last = (
+        nn.Conv2d(3, 4, 3).to(memory_format=layout) for layout in (torch.contiguous_format, torch.channels_last)
+    )
+
+    def fused(model, **settings):
+        groups = [{"params": list(model.parameters()), "lr": 0.1, "weight_decay": 0.0}]
+        return Training(**settings).make_optimizer(groups).defaults["fused"]
+
+    assert fused(plain)
+    assert not fused(last)
+    assert not fused(plain, precision="16-mixed")
+    assert not fused(plain, optimizer="sgd")
 
 
 def test_the_rate_warms_up_to_its_peak_and_falls_to_nearly_nothing():

@@ -1,6 +1,7 @@
 """Plain forecasts: an array of the numbers that every member predicted for every example."""
 
 import hashlib
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,12 @@ class Forecasts:
     def __call__(self, batch: Batch) -> Mixture:
         self.check(batch)
         device = tensors_in(batch.inputs)[0].device
-        said = Gaussian(self.means[batch.index].to(device), self.log_variances[batch.index].to(device))
         weights = member_weights(self.saw, batch.index)
-        return Mixture(said, None if weights is None else weights.to(said.mean))
+        if weights is None:
+            return self._all.rows(batch.index, device)
+        said = Gaussian(self.means[batch.index].to(device), self.log_variances[batch.index].to(device))
+        return Mixture(said, weights.to(said.mean))
+
+    @cached_property
+    def _all(self) -> Mixture:
+        return Mixture(Gaussian(self.means, self.log_variances))
