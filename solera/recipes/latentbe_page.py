@@ -144,11 +144,13 @@ def page(recipe: Recipe, setting: Setting, at: Scale, found: Found, sizes: list[
     ]
     kind = f"CIFAR-{setting.classes}"
     labelled, seen = (f"{size:,}" for size in sizes)
+    lessons = (f"{size * epochs:,}" for size, epochs in zip(sizes, (at.epochs, at.student_epochs), strict=True))
     return PAGE.format(
         kind=kind,
         at=at,
         labelled=labelled,
         seen=seen,
+        lessons=" and a student ".join(lessons),
         answer=answer(found),
         name=setting.name,
         number=2 if setting.classes == 10 else 3,
@@ -204,11 +206,11 @@ With 95 % intervals over the studies (Student's t), which are wide with so few:
 
 ## How
 
-Four {at.networks} learn {labelled} labelled images for {at.epochs} epochs: SGD with Nesterov
-momentum, peak rate {at.lr}, batches of {at.batch_size}, weight decay 5·10⁻⁴, shifts and flips. Students of the same
-architecture see {seen} images for {at.student_epochs} epochs and ask the four about each, at temperature 4, without
-labels. Images stay in [0, 1]; the paper standardizes them. Earlier runs of this page, with smaller images, had shown
-the test images.
+Four {at.networks} learn {labelled} labelled images for {at.epochs} epochs: SGD with Nesterov momentum, peak rate
+{at.lr}, batches of {at.batch_size}, weight decay 5·10⁻⁴, shifts and flips. Students of the same architecture see {seen}
+images for {at.student_epochs} epochs and ask the four about each, at temperature 4, without labels. Over all epochs a
+member sees {lessons} images. Images stay in [0, 1]; the paper standardizes them. Earlier runs of this page, with
+smaller images, had shown the test images.
 
 ## Corrupted images (Table 4)
 
