@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks import ratios
-from benchmarks.ratios import compare_samples
+from benchmarks.ratios import compare, compare_samples
 from benchmarks.timing import measure, ratio, table
 from solera import Batches, EnD, Ensemble, LatentBE, ProxyDirichlet, Training, capture, distill
 from solera.core.progress import quiet
@@ -91,12 +90,12 @@ def fourfold(model: nn.Module, teacher: Ensemble, batch: Batch) -> Callable[[], 
     return step(Copies(model), batch, loss)
 
 
-def compare(folder: Path, channels_last: bool, rounds: int = 25) -> list[str]:
+def images(folder: Path, channels_last: bool, rounds: int = 25) -> list[str]:
     """Milliseconds of a plain step, and the ratios that the goals are about."""
     torch.manual_seed(0)
-    images, labels = torch.rand(BATCH, *SHAPE), torch.randint(CLASSES, (BATCH,))
+    inputs, labels = torch.rand(BATCH, *SHAPE), torch.randint(CLASSES, (BATCH,))
     layout = torch.channels_last if channels_last else torch.contiguous_format
-    batches = Batches(images.to(memory_format=layout), labels, batch_size=BATCH)
+    batches = Batches(inputs.to(memory_format=layout), labels, batch_size=BATCH)
     (batch,) = batches
     ensemble = Ensemble([network(layout) for _ in range(MEMBERS)])
     cached = capture(ensemble, batches, folder)
@@ -140,7 +139,7 @@ def small(folder: Path) -> None:
             distill(kept, MLP(13, 3, (50,)), batches, method, Training(epochs=epochs, compile=False))
 
         title = f"training by {name} ÷ plain steps with labels: MLP 13-50-3, 512 rows, batches of 64"
-        ratios.compare(title, distilled, plain, rounds=5)
+        compare(title, distilled, plain, rounds=5)
 
 
 @torch.no_grad()
@@ -157,7 +156,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with quiet(), TemporaryDirectory() as folder:
         small(Path(folder) / "small")
-        rows = [compare(Path(folder) / str(last), last) for last in (False, True)]
+        rows = [images(Path(folder) / str(last), last) for last in (False, True)]
     header = [f"WRN-16-1, {BATCH} images, M = {MEMBERS}", PLAIN]
     header += [f"{CACHED} ÷ {PLAIN}", f"{ONLINE} ÷ {PLAIN}", f"{LATENT} ÷ {ONLINE}"]
     print(table(header, rows) + "\n", flush=True)

@@ -17,12 +17,15 @@ from solera.distributions.gaussian import Ends, Gaussian
 from solera.distributions.members import Measures, measure, weigh
 
 Members = TypeVar("Members", Categorical, Gaussian)
+Found = TypeVar("Found")
 FEW = 1 << 24  # numbers of all members and rows together: so many are measured within a second
 
 
 def _chosen(columns: Any, index: Tensor, device: torch.device) -> Any:
-    """Members, or what was measured of them, of some rows."""
-    return type(columns)(*(getattr(columns, column.name)[index].to(device) for column in fields(columns)))
+    """Some rows of a column, of members, or of what was measured of them."""
+    if isinstance(columns, Tensor):
+        return columns[index].to(device)
+    return type(columns)(*(_chosen(getattr(columns, column.name), index, device) for column in fields(columns)))
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,7 @@ class Mixture(Targets, Generic[Members]):
     def averaged(self) -> Members:
         """p̄ = Σ_m w_m p_m; of Gaussians, the one Gaussian with the mixture's mean and variance."""
         if isinstance(self.members, Gaussian) and self._source is not None:
-            whole, index, device = self._source
-            return _chosen(whole.averaged, index, device)
+            return self._looked_up(lambda whole: whole.averaged)
         if self._measures is None or self.members.logits.shape[-2] == 1:  # type: ignore[union-attr]
             return self.members.averaged(self.weights)
         return Categorical(self._measures.log_odds)  # type: ignore[return-value]
@@ -107,13 +109,10 @@ class Mixture(Targets, Generic[Members]):
 
     @cached_property
     def _measured(self) -> Measures:
-        if self._source is None:
-            return measure(self.members, self.weights)  # type: ignore[arg-type]
-        whole, index, device = self._source
-        if "_measured" not in vars(whole):
-            with compiled(False):  # whether kernels are compiled is often decided later
-                vars(whole)["_measured"] = measure(whole.members, whole.weights)  # type: ignore[arg-type]
-        return _chosen(whole._measured, index, device)
+        if self._source is not None:
+            return self._looked_up(lambda whole: whole._measured)
+        assert isinstance(self.members, Categorical)
+        return measure(self.members, self.weights)
 
     def rows(self, index: Int[Tensor, " rows"], device: torch.device) -> "Mixture[Members]":
         """The prediction for some rows. Where the whole is small it is measured once, and its parts only look it up.
@@ -131,15 +130,20 @@ class Mixture(Targets, Generic[Members]):
         """The whole, the rows and the device of a part. No field: what is made of a part is no part of that whole."""
         return None
 
+    def _looked_up(self, found: "Callable[[Mixture[Members]], Found]") -> Found:
+        """The part's rows of what is found, once, in the whole."""
+        assert self._source is not None
+        whole, index, device = self._source
+        with compiled(False):  # whether kernels are compiled is often decided later
+            return _chosen(found(whole), index, device)
+
     def once(self, name: str, make: "Callable[[Mixture[Members]], Tensor]") -> Float[Tensor, "*batch"]:
         """`make(self)`, one number for every row; a part looks it up in the whole, where it is made once."""
-        if self._source is None:
-            return make(self)
-        whole, index, device = self._source
-        if name not in whole._columns:
-            with compiled(False):
-                whole._columns[name] = make(whole)
-        return whole._columns[name][index].to(device)
+        if self._source is not None:
+            return self._looked_up(lambda whole: whole.once(name, make))
+        if name not in self._columns:
+            self._columns[name] = make(self)
+        return self._columns[name]
 
     @cached_property
     def _columns(self) -> dict[str, Tensor]:
