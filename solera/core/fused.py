@@ -58,6 +58,11 @@ def row_sum(values: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows"]:
     return values.sum(-1, dtype=torch.float64)
 
 
+def stored(values: Tensor) -> Tensor:
+    """Numbers of rows as they are; compiled code works them out once, instead of again for every class of their row."""
+    return values.as_strided(values.shape, values.stride())  # the compiler writes down what memory is laid out for
+
+
 @contextmanager
 def compiled(choice: bool | Choice = True) -> Iterator[None]:
     """Inside this block kernels are compiled: ~10 s per number of classes, then several times faster.
@@ -141,13 +146,15 @@ def constant_like(logits: Tensor, columns: Iterable[Tensor]) -> list[Tensor]:
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernel: Kernel, logits: Tensor, *columns: Tensor) -> Tensor:
-        batch, classes = logits.shape[:-1], logits.shape[-1]
-        rows = (logits.reshape(-1, classes), *(c.reshape(-1, *c.shape[len(batch) :]) for c in columns))
+        batch = logits.shape[:-1]
+        rows = (logits, *columns)
+        if len(batch) != 1:
+            rows = tuple(column.reshape(-1, *column.shape[len(batch) :]) for column in rows)
         consider_compiling(logits.numel(), logits.device)
         loss, gradient = run_kernel(kernel, *rows)
         ctx.columns = len(columns)
-        ctx.save_for_backward(gradient.reshape(logits.shape))
-        return loss.reshape(batch)
+        ctx.save_for_backward(gradient.view(logits.shape))
+        return loss.view(batch)
 
     @staticmethod
     @once_differentiable

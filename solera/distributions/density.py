@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from solera.core.fused import fused, row_sum
+from solera.core.fused import fused, row_sum, stored
 from solera.core.special import digamma_remainder, lgamma_remainder, logarithm_remainder
 from solera.distributions.categorical import Categorical
 
@@ -38,7 +38,7 @@ def _negative_log_likelihood(z: Tensor, log_probs: Tensor) -> tuple[Tensor, Tens
     s = a * u
     smaller, positive = torch.minimum(u, s), z.clamp(min=0)
     beyond = smaller * logarithm_remainder(smaller)  # ln(1 + α) = positive + beyond
-    gap = a * ((z - top) - log_size.to(z.dtype) - log_probs) + a * (positive - z + beyond)
+    gap = a * ((z - top) - stored(log_size.to(z.dtype)) - log_probs) + a * (positive - z + beyond)
     loss = row_sum(gap + 0.5 * (positive + beyond) - z + log_probs) + row_sum(s * lgamma_remainder(u))
 
     a0 = top.double().exp() * size
@@ -46,7 +46,7 @@ def _negative_log_likelihood(z: Tensor, log_probs: Tensor) -> tuple[Tensor, Tens
     s0, beyond0, log_a0 = 1 - u0, a0.reciprocal().log1p(), top + log_size
     edge = (a0 + 0.5) * beyond0 - 0.5 * log_a0 + s0 * lgamma_remainder(u0)
     excess0 = a0 * beyond0 - 1 + s0 * digamma_remainder(u0)
-    gradient = gap + s * digamma_remainder(u) - 1 - share * (excess0 / size).to(z.dtype)
+    gradient = gap + s * digamma_remainder(u) - 1 - share * stored((excess0 / size).to(z.dtype))
     return (loss - edge.squeeze(-1)).to(z.dtype), gradient
 
 

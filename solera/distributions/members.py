@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from solera.core.fused import row_sum
+from solera.core.fused import row_sum, stored
 from solera.core.rowwise import rowwise
 from solera.distributions.categorical import Categorical
 
@@ -47,16 +47,19 @@ def _mean_of(values: list[Tensor], weights: list[Tensor]) -> Tensor:
     return sum(parts[1:], start=parts[0])
 
 
-def _softmax(z: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Probabilities of a block [N, m, K], and its share of the data uncertainty, Σ_m w_m·H[p_m].
+def _softmax(z: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Probabilities of a block [N, m, K], its share of the data uncertainty, Σ_m w_m·H[p_m], and its smallest p_m.
 
     H = ln S − Σ o·ln o/S, S = Σ o, for odds o against the likeliest class: nothing cancels, S is good to 10⁻¹⁶.
     """
-    log_odds = z - z.amax(-1, keepdim=True)
+    lowest, top = torch.aminmax(z, dim=-1, keepdim=True)
+    log_odds = z - top
     odds = log_odds.exp()
     size = row_sum(odds)
     surprise = row_sum(log_odds.mul_(odds)) / size
-    return odds.mul_(size.reciprocal().to(z.dtype).unsqueeze(-1)), (weights * (size.log() - surprise)).sum(-1)
+    scale = stored(size.reciprocal().to(z.dtype)).unsqueeze(-1)
+    smallest = ((lowest - top).exp() * scale).flatten(1).amin(-1)
+    return odds.mul_(scale), (weights * (size.log() - surprise)).sum(-1), smallest
 
 
 def _spread(probs: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,8 +77,7 @@ def _measure(z: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
     What p̄ lost in rounding, Σ_m w_m·(p_m − p̄), is added to it: members that agree then have r = 1 exactly.
     """
     w = _blocks(weights)
-    probs, data = zip(*(_softmax(*block) for block in zip(_blocks(z), w, strict=True)), strict=True)
-    smallest = torch.stack([p.flatten(1).amin(-1) for p in probs]).amin(0)
+    probs, data, smallest = zip(*(_softmax(*block) for block in zip(_blocks(z), w, strict=True)), strict=True)
     mean = _mean_of(list(probs), w)
     mean = mean + _mean_of([p - mean for p in probs], w)
     reverse, forward = zip(*(_spread(p, mean) for p in probs), strict=True)
@@ -84,8 +86,8 @@ def _measure(z: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
     odds = mean / mean.amax(-1, keepdim=True)
     log_odds, size = odds.log(), row_sum(odds)
     total = size.log() - row_sum(odds * log_odds) / size
-    spoken = torch.stack(data).sum(0)
-    return log_odds, mean, total, spoken, knowledge.clamp(min=0), rmi.clamp(min=0), smallest
+    spoken, least = torch.stack(data).sum(0), torch.stack(smallest).amin(0)
+    return log_odds, mean, total, spoken, knowledge.clamp(min=0), rmi.clamp(min=0), least
 
 
 def _carefully(members: Categorical, weights: Tensor | None) -> tuple[Tensor, ...]:

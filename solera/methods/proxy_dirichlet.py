@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from solera.core.checks import require_finite_loss
-from solera.core.fused import Kernel, fused, row_sum
+from solera.core.fused import Kernel, fused, row_sum, stored
 from solera.core.special import digamma_remainder, lgamma_remainder, logarithm_remainder, trigamma_tail
 from solera.distributions.base import Targets
 from solera.distributions.categorical import Categorical
@@ -63,9 +63,9 @@ def _reverse_kl(z: Tensor, mean: Tensor, divisor: Tensor) -> tuple[Tensor, Tenso
     level = a0.log() - top.squeeze(-1) + u0 * digamma0
     loss = surprise + level + prior / divisor  # p̄ sums to one
 
-    pull = u0 * (1 + u0 * tail0 + (classes - s0 * tail0) / divisor)  # ψ₁(α₀) − w₀/b
-    inverse = divisor.reciprocal().unsqueeze(-1)
-    gradient = e * pull.to(z.dtype).unsqueeze(-1) - s * (mean + inverse + trigamma_tail(u) * (weight - s * inverse))
+    pull = stored((u0 * (1 + u0 * tail0 + (classes - s0 * tail0) / divisor)).to(z.dtype))  # ψ₁(α₀) − w₀/b
+    inverse = stored(divisor.reciprocal()).unsqueeze(-1)
+    gradient = e * pull.unsqueeze(-1) - s * (mean + inverse + trigamma_tail(u) * (weight - s * inverse))
     return loss.to(z.dtype), gradient
 
 

@@ -43,6 +43,7 @@ class Scale:
     repeats: int  # whole studies, each with its own networks
     corrupted: int  # test images under each corruption at each severity; 0: all
     stride: int = 1  # of the first convolution
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"  # of all training, and of the members as teachers
     unlabelled: bool = True  # whether all other training images are there for the students, without labels
     without: tuple[str, ...] = ()  # students left out
 
@@ -59,13 +60,14 @@ LAPTOP = Scale(
     images=5_000,
     validation=2_000,
     epochs=24,
-    student_epochs=4,
+    student_epochs=12,
     batch_size=64,
     lr=0.1,
     warm_up=0.3,
     repeats=3,
     corrupted=100,
     stride=2,
+    precision="bf16-mixed",
     without=("BE + ConfODS", "BE + TDiv−SDiv"),
 )
 PAPER_SCALE = Scale(  # its appendix B.2
@@ -135,8 +137,15 @@ class Study:
 
     def training(self, epochs: int, seed: int) -> Training:
         """As in the paper's appendix B.2, for members and students."""
+        at = self.at
         return Training(
-            epochs=epochs, lr=self.at.lr, optimizer="sgd", weight_decay=5e-4, warm_up=self.at.warm_up, seed=seed
+            epochs=epochs,
+            lr=at.lr,
+            optimizer="sgd",
+            weight_decay=5e-4,
+            warm_up=at.warm_up,
+            seed=seed,
+            precision=at.precision,
         )
 
     def network(self) -> WideResNet:
@@ -198,7 +207,7 @@ class Study:
         seed = self.seed_of(repeat)
         torch.manual_seed(stream(seed, "student"))
         return distill(
-            ensemble,
+            Ensemble(list(ensemble.models), precision=self.at.precision),
             self.network(),
             Augmented(batches, self.augment, seed),
             way.method,
