@@ -134,7 +134,8 @@ class Ensemble(nn.Module):
 
     @property
     def fingerprints(self) -> list[str]:
-        own = [_fingerprint(model, order, self.precision) for model, order in zip(self.models, self._orders, strict=True)]
+        each = zip(self.models, self._orders, strict=True)
+        own = [_fingerprint(model, order, self.precision) for model, order in each]
         return with_noise(with_mask(own, self.saw), self.noise)
 
     def member(self, number: int) -> "Ensemble":
