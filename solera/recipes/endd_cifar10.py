@@ -53,6 +53,7 @@ class Scale:
     fewer: tuple[int, ...]  # members, in the ablation
     temperatures: tuple[float, ...]  # other initial ones, in the ablation
     prior_norm: bool = True  # batch norm in the prior network
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"  # of all training
 
 
 LAPTOP = Scale(
@@ -73,6 +74,7 @@ LAPTOP = Scale(
     temperature=2.0,
     fewer=(),  # of two and of three members EnD² diverged at this rate
     temperatures=(1.0,),
+    precision="bf16-mixed",
 )
 PAPER_SCALE = Scale(  # its Appendix A and D
     network="VGG-16",
@@ -184,8 +186,15 @@ class EnddCifar10(Recipe):
     def training(self, epochs: int, lr: float, seed: int) -> Training:
         """Appendix A: the rate rises for a third of the epochs and then falls."""
         at = self.at
-        kind, decay = at.optimizer, at.weight_decay
-        return Training(epochs=epochs, lr=lr, optimizer=kind, weight_decay=decay, warm_up=1 / 3, seed=seed)
+        return Training(
+            epochs=epochs,
+            lr=lr,
+            optimizer=at.optimizer,
+            weight_decay=at.weight_decay,
+            warm_up=1 / 3,
+            seed=seed,
+            precision=at.precision,
+        )
 
     def augment(self, images: Tensor, random: torch.Generator) -> Tensor:
         """What training sees of these images."""

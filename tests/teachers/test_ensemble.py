@@ -1,9 +1,12 @@
+from functools import partial
+
+import jaxtyping
 import pytest
 import torch
 from torch import nn
 
 from solera import Batch, Ensemble
-from solera.nn import MLP
+from solera.nn import MLP, ConvNet
 from solera.teachers import Teacher
 from solera.testing import check_teacher
 from tests.helpers import small_batches, small_ensemble
@@ -78,3 +81,28 @@ def test_asking_whether_it_is_a_teacher_computes_no_fingerprint(monkeypatch):
     monkeypatch.setattr("solera.teachers.ensemble._fingerprint", None)
     assert isinstance(small_ensemble(), Teacher)
     assert not isinstance(torch.nn.Linear(1, 1), Teacher)
+
+
+@pytest.mark.parametrize("shape", [(6,), (1, 12, 12)], ids=["side by side", "one by one"])
+def test_members_asked_in_bfloat16_say_the_same_to_two_digits(shape):
+    torch.manual_seed(0)
+    make = partial(MLP, 6, 3) if len(shape) == 1 else partial(ConvNet, shape, 3)
+    members, inputs = [make() for _ in range(3)], torch.randn(5, *shape)
+    exact, rounded = (Ensemble(members, precision=p).said(inputs).logits for p in ("32-true", "bf16-mixed"))
+    assert rounded.dtype == torch.float32
+    torch.testing.assert_close(rounded, exact, rtol=0, atol=0.02)
+    assert not torch.equal(rounded, exact)
+
+
+def test_members_asked_in_bfloat16_are_other_teachers():
+    """What a capture remembered of one must not be taken for the other's answers."""
+    plain = small_ensemble()
+    rounded = Ensemble(list(plain.models), precision="bf16-mixed")
+    assert not set(plain.fingerprints) & set(rounded.fingerprints)
+    assert rounded.member(1).fingerprints == rounded.fingerprints[1:2]
+
+
+def test_a_precision_that_there_is_not_is_refused(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as in a user's process
+    with pytest.raises(ValueError, match="precision must be '32-true' or 'bf16-mixed', got 'half'"):
+        Ensemble([MLP(4, 3)], precision="half")
