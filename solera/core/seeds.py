@@ -17,7 +17,10 @@ def seed_everything(seed: int) -> None:
     """Python, NumPy and torch, from one number."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:  # the same numbers; torch.manual_seed would write down the call stack for a GPU that never comes
+        torch.default_generator.manual_seed(seed)
 
 
 def generator(seed: int, *names: object) -> torch.Generator:
