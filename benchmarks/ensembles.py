@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from benchmarks.ratios import compare
+from benchmarks.ratios import compare, compare_samples
 from benchmarks.timing import measure, ratio, table
 from solera import Batch, Batches, EnD, Student, Training, train_ensemble
 from solera.core.progress import quiet
@@ -34,7 +34,8 @@ def live() -> None:
     torch.manual_seed(0)
     members, shape = 5, (1, 28, 28)
     batch = Batch(torch.rand(64, *shape), torch.arange(64), torch.randint(10, (64,)))
-    ensemble = Ensemble([ConvNet(shape, 10) for _ in range(members)])
+    models = [ConvNet(shape, 10) for _ in range(members)]
+    exact, rounded = Ensemble(models), Ensemble(models, precision="bf16-mixed")
     student, method = ConvNet(shape, 10), EnD()
     optimizer = torch.optim.AdamW(student.parameters(), lr=1e-4)
 
@@ -43,7 +44,7 @@ def live() -> None:
         batch.average(loss(student(batch.inputs))).backward()
         optimizer.step()
 
-    def taught(output: Tensor) -> Tensor:
+    def taught(ensemble: Ensemble, output: Tensor) -> Tensor:
         with torch.no_grad():
             targets = ensemble(batch)
         return method.loss(output, targets)
@@ -52,8 +53,12 @@ def live() -> None:
         assert batch.target is not None
         return cross_entropy(output, batch.target, reduction="none")
 
-    title = f"a step with {members} live convnets (28×28, batch 64) ÷ a step with labels"
-    compare(title, partial(step, taught), partial(step, labelled), at_most=2.0, rounds=9)
+    cases = {"labels": partial(step, labelled)}
+    cases |= {"live": partial(step, partial(taught, exact)), "in bf16": partial(step, partial(taught, rounded))}
+    samples = measure(cases, rounds=15)
+    for name, members_are in (("live", "live convnets"), ("in bf16", "live convnets asked in bf16")):
+        title = f"a step with {members} {members_are} (28×28, batch 64) ÷ a step with labels"
+        compare_samples(title, samples, name, "labels", at_most=2.0)
 
 
 def inference() -> str:

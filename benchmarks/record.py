@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 
 import torch
 
@@ -31,6 +32,44 @@ half of the rounds. Goals that were not reached say so. The shape in a name is t
 On 2026-11-17 short jobs ran on the second core at times, most of all beside `scaling`: measure what is of that day
 again before you trust a small difference.
 """
+
+
+WHY = {  # goals that were not reached: what stands in the way, as the lines of the same table show
+    "crf": (
+        "One sentence, and few rows of many tokens: decoding is a step a token, and a step costs a call into torch, "
+        "whatever is in it."
+    ),
+    "ensembles": (
+        "Together, ten small networks spend their time in batched matrix products and their gradients; one by one, in "
+        "calls. The ratio falls whenever a single training gets faster."
+    ),
+    "heads": (
+        "Heads of several layers are bound by their matrix products, which a loop has to do as well: see the lines “÷ "
+        "their matrix products alone”."
+    ),
+    "losses": (
+        "At 128×10 a function that computes nothing takes most of cross-entropy's time, and the call of a compiled "
+        "kernel as much again: their sum is above the goal before anything is computed. At 128×1,000 the compiled "
+        "kernel alone, four polynomials for every class, takes longer than cross-entropy allows. Uncompiled, each "
+        "coefficient of these polynomials is a pass over all logits."
+    ),
+    "serve": (
+        "A node of a graph costs onnxruntime about a microsecond, and the bare network of this benchmark takes 30 to "
+        "40: the goal leaves room for four nodes, an uncertainty needs more. The larger the network, the nearer the "
+        "ratio is to 1."
+    ),
+    "steps": (
+        "Counted in passes of one network over the batch, forward 1 and backward 2 (1 where only inputs get a "
+        "gradient), M = 4: EnD takes 4 + 3 = 7, LatentBE 4 + 4·3 = 16, and TDiv−SDiv 6 more, two teachers and two "
+        "subnetworks, one of each with a gradient. So 16/7 = 2.29 and 22/7 = 3.14 is what the methods themselves cost "
+        "here, and both goals lie below."
+    ),
+    "store": (
+        "Beside the softmaxes, their mean and its largest classes, a capture measures three uncertainties: it reads "
+        "every logit twice more. Tried without gain: dot products instead of sums (slower, and less exact), the whole "
+        "as one compiled kernel, other sizes of a chunk."
+    ),
+}
 
 
 def machine() -> str:
@@ -69,4 +108,6 @@ def page(path: Path | None = None) -> str:
     for group, some in sorted(read(path).items()):
         days = ", ".join(sorted({one.day for one in some.values()}))
         parts.append(f"## {group}\n\nRecorded on {days}.\n\n{as_table(list(some.values()))}\n")
+        if group in WHY and any(one.reached is False for one in some.values()):
+            parts.append(f"Why not: {fill(WHY[group], 120)}\n")
     return "\n".join(parts)

@@ -102,3 +102,11 @@ def test_an_unknown_benchmark_or_option_is_named():
 def test_the_committed_page_shows_the_committed_record(monkeypatch):
     monkeypatch.undo()
     assert record.PAGE.read_text() == record.page(), "run python -m benchmarks --page"
+
+
+def test_the_page_says_why_a_goal_was_not_reached(monkeypatch):
+    monkeypatch.setattr(record, "WHY", {"some": "it cannot be"})
+    run(2.0, "--record", at_most=2.5, monkeypatch=monkeypatch)
+    assert "it cannot be" not in record.PAGE.read_text()
+    run(2.0, "--record", at_most=1.5, monkeypatch=monkeypatch)
+    assert "Why not: it cannot be" in record.PAGE.read_text()
