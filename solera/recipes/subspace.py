@@ -23,11 +23,9 @@ from solera.teachers import Ensemble
 SUBSPACE = Setting(
     name="subspace",
     classes=100,
-    scales={  # `corrupted` is how many training and test images are looked at
-        "laptop": replace(LAPTOP, images=8_000, epochs=16, corrupted=1_000),
-        "paper": PAPER_SCALE,
-    },
+    scales={"laptop": replace(LAPTOP, images=8_000, epochs=16), "paper": PAPER_SCALE},
 )
+LOOKED_AT = {"laptop": 1_000, "paper": 50_000}  # training and test images, at most
 PLACES = tuple(round(-0.5 + 0.1 * step, 1) for step in range(21))  # on the line; 0 and 1 are the subnetworks
 WAYS = {
     "BE": Way(BatchEnsemble(temperature=4.0)),
@@ -68,7 +66,7 @@ class Subspace(Recipe):
         x, y = parts.labelled.all.inputs, parts.labelled.all.target
         assert y is not None
         images, labels = load_cifar(self.data, SUBSPACE.classes, "test")
-        count = at.corrupted or len(images)
+        count = LOOKED_AT[self.scale]
         test = colour(images[:count]), torch.from_numpy(labels[:count])
         found: Found = {name: [] for name in WAYS}
         for repeat in range(at.repeats):
@@ -264,7 +262,7 @@ numbers.
 Two {at.networks} learn {sizes[labelled]} labelled CIFAR-100 images for {at.epochs} epochs; students of two
 subnetworks see {sizes[seen]} images, without labels, for {at.student_epochs} epochs; as in latentbe-cifar100. θ_t =
 (1 − t)·W ∘ s₁r₁ᵀ + t·W ∘ s₂r₂ᵀ (eq. 15 of the weight-averaging paper), with the batch norms as they were trained, on
-{sizes[looked]} training and as many test images. Earlier runs of this page, with smaller images, had shown them.
+{sizes[looked]} training and as many test images. Earlier runs of this page had shown them.
 
 {origin}
 """
