@@ -75,8 +75,8 @@ LAPTOP = Scale(
     stride=2,
     precision="bf16-mixed",
     without=("BE + ConfODS", "BE + TDiv−SDiv"),
-    chosen="by KD's NLL on CIFAR-10's held-out images: 1.079, 1.031, 0.990 and 0.988 after 4, 8, 12 and 16 epochs, where "
-    "members had 1.017 to 1.059",
+    chosen="by KD's NLL on CIFAR-10's held-out images: 1.079, 1.031, 0.990 and 0.988 after 4, 8, 12 and 16 epochs, "
+    "where members had 1.017 to 1.059",
 )
 PAPER_SCALE = Scale(  # its appendix B.2
     depth=28,
