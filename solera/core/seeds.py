@@ -19,7 +19,7 @@ def seed_everything(seed: int) -> None:
     np.random.seed(seed % 2**32)
     if torch.accelerator.is_available():
         torch.manual_seed(seed)
-    else:  # the same numbers; torch.manual_seed would write down the call stack for a GPU that never comes
+    else:  # the same numbers; torch.manual_seed writes down the call stack for each kind of GPU there might be
         torch.default_generator.manual_seed(seed)
 
 
