@@ -177,6 +177,7 @@ def page(recipe: "EnddCifar10", found: Found, made: str) -> str:
         aupr=tabled(found, errors, 2, "paper"),
         ablations=table(["model", *columns.values()], rows),
         second=second(found),
+        rounded="in float32" if recipe.at.precision == "32-true" else "in bfloat16 (mixed)",
         norm="" if recipe.at.prior_norm else ", without batch norm",
         more=MORE.format(images=figures) if recipe.at.unlabelled else "",
         held=HELD.format(at=recipe.at) if recipe.at.held else "",
@@ -226,12 +227,11 @@ much these differ among themselves is not in the intervals. In points, NLL in na
 learn what they say about {images[seen]} images of CIFAR-10{more}, for {at.student_epochs} epochs.{held}
 The prior network (PN) learns the labelled images for {at.epochs} epochs, at half the rate{norm}. "+AUX" and PN: with
 {images[auxiliary]} images of CIFAR-100 beside the others. {at.optimizer} in batches of {at.batch_size}, one-cycle rate
-up to {at.lr:g}, weight decay {at.weight_decay:g}, dropout {at.dropout[0]:g} (members) and {at.dropout[1]:g} (students);
+up to {at.lr:g} (EnD²: {at.density_lr:g}), {rounded}, weight decay {at.weight_decay:g}, dropout {at.dropout[0]:g}
+(members) and {at.dropout[1]:g} (students);
 images flipped, shifted by up to 4 pixels and turned by up to {at.degrees:g}°; the teacher speaks of the plain ones. EnD
 at temperature 2.5, EnD² from {at.temperature:g} down to 1; Proxy predicts with e^z, not e^z + 1. {images[test]} test
-images. The network and its rate were chosen by one member's accuracy on training images that it had not seen. The
-students have the members' rate, which was not tuned for them, and EnD² the first temperature of an earlier study; the
-lengths are what two cores allow. Earlier runs of this page, with other networks, had shown the test images. The paper:
+images. {at.chosen} Earlier runs of this page had shown the test images. The paper:
 VGG-16, 100 members, 50,000 labelled images, 45 and 90 epochs, EnD² from 10 down, nothing held out; so compare orders,
 not digits.
 
@@ -252,8 +252,8 @@ better than knowledge does. Here, in points: {second}.
 ## Ablations (Appendix D)
 
 EnD²+AUX of {at.members} members from temperature {at.temperature:g}, and one student each of fewer members and from
-other temperatures (of two and of three members it diverged at the laptop's rate). The paper: 20 members do better
-than 5, more than 20 no better; a temperature of at least 5 is needed.
+other temperatures. The paper: 20 members do better than 5, more than 20 no better; a temperature of at least 5 is
+needed.
 
 {ablations}
 
