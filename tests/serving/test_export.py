@@ -131,9 +131,14 @@ def agree(student, graph, inputs):
 
 # an export takes seconds: these are exported by the tests of exactness, of int8 and of the command line
 ELSEWHERE = {"EnD", "Hydra gaussian", "ProxyDirichlet images", "ProxyDirichlet"}
+# and these have a sibling here: merged, LatentBE is EnD; other methods are asked about tokens, too
+LONG = {"LatentBE gaussian", "EnD tokens"}
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in ELSEWHERE])
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.long] * (case in LONG)) for case in CASES if case not in ELSEWHERE],
+)
 def test_every_method_says_in_onnxruntime_what_it_says_in_torch(case, tmp_path):
     student, inputs = trained(case)
     done = export(student, tmp_path / "student.onnx", inputs)
