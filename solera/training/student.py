@@ -104,23 +104,24 @@ class Student(nn.Module):
         if not outputs:
             raise ValueError("there is nothing to predict: inputs are empty")
         said = self.method.predict(torch.cat(outputs))
-        if self.class_names is not None and len(self.class_names) != said.mean.shape[-1]:
+        mean, total = said.mean, said.total  # once: they are worked out whenever they are asked for
+        if self.class_names is not None and len(self.class_names) != mean.shape[-1]:
             raise ValueError(
-                f"this student answers {said.mean.shape[-1]} classes and has {len(self.class_names)} class names: set "
+                f"this student answers {mean.shape[-1]} classes and has {len(self.class_names)} class names: set "
                 "student.class_names, one for each, in the order of its outputs"
             )
-        self._require_finite(said)
+        self._require_finite(mean, total)
         return said
 
-    def _require_finite(self, said: Prediction) -> None:
+    def _require_finite(self, mean: Tensor, total: Tensor) -> None:
         """Refuses, by row, an answer that is no number: finite inputs may overflow a network, weights may be NaN.
 
         An uncertainty may be infinite (the variance of a Student-t of few degrees), a mean may not.
         """
-        rows = len(said.mean)
-        if not bool(torch.isnan(said.mean.sum() + said.total.sum())) and bool(said.mean.sum().isfinite()):
+        rows, size = len(mean), mean.sum()
+        if bool(size.isfinite()) and not bool(torch.isnan(size + total.sum())):
             return
-        fine = said.mean.reshape(rows, -1).isfinite().all(1) & ~said.total.reshape(rows, -1).isnan().any(1)
+        fine = mean.reshape(rows, -1).isfinite().all(1) & ~total.reshape(rows, -1).isnan().any(1)
         if not bool(fine.all()):
             raise DivergedError(
                 f"the student's answer about example {int((~fine).int().argmax())} is not finite: look for extreme "
