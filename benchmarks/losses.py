@@ -84,7 +84,9 @@ def floors(logits: Tensor) -> dict[str, Callable[[], object]]:
 
     def alone() -> object:
         with compiled():
-            return attempt_compiled(_reverse_kl, rows, mean, divisor)
+            found = attempt_compiled(_reverse_kl, rows, mean, divisor)
+        assert found is not None, "the kernel was not compiled"
+        return found
 
     return {ALONE: alone, NOTHING: partial(step, lambda z: Nothing.apply(z, loss, mean), logits)}
 

@@ -60,7 +60,7 @@ def row_sum(values: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows"]:
 
 def stored(values: Tensor) -> Tensor:
     """Numbers of rows as they are; compiled code works them out once, instead of again for every class of their row."""
-    return values.as_strided(values.shape, values.stride())  # the compiler writes down what memory is laid out for
+    return values.as_strided(values.shape, values.stride())  # needs memory, so the compiler stores its input first
 
 
 @contextmanager
@@ -147,7 +147,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernel: Kernel, logits: Tensor, *columns: Tensor) -> Tensor:
         batch = logits.shape[:-1]
-        rows = (logits, *columns)
+        rows = (logits.detach(), *columns)  # for logits with a gradient and without the compiler would work twice
         if len(batch) != 1:
             rows = tuple(column.reshape(-1, *column.shape[len(batch) :]) for column in rows)
         consider_compiling(logits.numel(), logits.device)

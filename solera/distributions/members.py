@@ -52,7 +52,7 @@ def _softmax(z: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     H = ln S − Σ o·ln o/S, S = Σ o, for odds o against the likeliest class: nothing cancels, S is good to 10⁻¹⁶.
     """
-    lowest, top = torch.aminmax(z, dim=-1, keepdim=True)
+    lowest, top = z.amin(-1, keepdim=True), z.amax(-1, keepdim=True)  # torch's aminmax is many times slower
     log_odds = z - top
     odds = log_odds.exp()
     size = row_sum(odds)

@@ -177,7 +177,8 @@ def page(recipe: "EnddCifar10", found: Found, made: str) -> str:
         aupr=tabled(found, errors, 2, "paper"),
         ablations=table(["model", *columns.values()], rows),
         second=second(found),
-        rounded="in float32" if recipe.at.precision == "32-true" else "in bfloat16 (mixed)",
+        fewer=" and of fewer members" if fewer else "",
+        rounded=f"precision {recipe.at.precision}",
         norm="" if recipe.at.prior_norm else ", without batch norm",
         more=MORE.format(images=figures) if recipe.at.unlabelled else "",
         held=HELD.format(at=recipe.at) if recipe.at.held else "",
@@ -251,8 +252,8 @@ better than knowledge does. Here, in points: {second}.
 
 ## Ablations (Appendix D)
 
-EnD²+AUX of {at.members} members from temperature {at.temperature:g}, and one student each of fewer members and from
-other temperatures. The paper: 20 members do better than 5, more than 20 no better; a temperature of at least 5 is
+EnD²+AUX of {at.members} members from temperature {at.temperature:g}, and one student each from other
+temperatures{fewer}. The paper: 20 members do better than 5, more than 20 no better; a temperature of at least 5 is
 needed.
 
 {ablations}

@@ -209,9 +209,9 @@ With 95 % intervals over the studies (Student's t), which are wide with so few:
 Four {at.networks} learn {labelled} labelled images for {at.epochs} epochs: SGD with Nesterov momentum, peak rate
 {at.lr}, batches of {at.batch_size}, weight decay 5·10⁻⁴, shifts and flips. Students of the same architecture see {seen}
 images for {at.student_epochs} epochs and ask the four about each, at temperature 4, without labels. Over all epochs a
-member sees {lessons} images; the number of the students' epochs was chosen {at.chosen}. All training and all answers
-to students are in {at.rounded}, all measurements in float32. Images stay in [0, 1]; the paper standardizes them.
-Earlier runs of this page had shown the test images.
+member sees {lessons} images; the number of the students' epochs was chosen {at.chosen}. Training has the precision
+{at.precision}, members answer students in {at.asked_in}, and all is measured in float32. Images stay in [0, 1]; the
+paper standardizes them. Earlier runs of this page had shown the test images.
 
 ## Corrupted images (Table 4)
 

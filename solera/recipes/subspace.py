@@ -25,7 +25,7 @@ SUBSPACE = Setting(
     classes=100,
     scales={"laptop": replace(LAPTOP, images=8_000, epochs=16), "paper": PAPER_SCALE},
 )
-LOOKED_AT = {"laptop": 1_000, "paper": 50_000}  # training and test images, at most
+LOOKED_AT = {"laptop": 1_000, "paper": 10_000}  # training and test images, at most
 PLACES = tuple(round(-0.5 + 0.1 * step, 1) for step in range(21))  # on the line; 0 and 1 are the subnetworks
 WAYS = {
     "BE": Way(BatchEnsemble(temperature=4.0)),
@@ -73,7 +73,7 @@ class Subspace(Recipe):
             for name, numbers in lines(study, repeat, parts, (x[:count], y[:count]), test, work).items():
                 found[name].append(numbers)
         draw(found, work)
-        sizes = {"labelled": len(x), "seen": parts.seen.examples, "looked": min(count, len(x))}
+        sizes = {"labelled": len(x), "seen": parts.seen.examples, "looked": min(count, len(x), len(images))}
         return page(self, at, found, sizes, work)
 
 

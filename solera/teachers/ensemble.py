@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from solera.core.disk import fingerprint
+from solera.core.fused import at_least_single
 from solera.core.renamed import RenamedAttribute, renamed_arguments
 from solera.data import Batch, as_inputs, map_tensors, tensors_in
 from solera.data.names import Names, as_names
@@ -52,16 +53,21 @@ def _class_names(model: nn.Module) -> list[str] | None:
     return as_names(found) if isinstance(found, (list, tuple)) else None
 
 
-Precision = Literal["32-true", "bf16-mixed"]
+AskedIn = Literal["32-true", "bf16-mixed"]
 
 
-def _fingerprint(model: nn.Module, order: list[int] | None, precision: Precision) -> str:
+def _has_weights(model: nn.Module) -> bool:
+    """Whether it is torch that computes its answers: not scikit-learn, ONNX or a function."""
+    return next(model.parameters(), None) is not None
+
+
+def _fingerprint(model: nn.Module, order: list[int] | None, precision: AskedIn) -> str:
     """A member's own; columns in another order, or answers with fewer digits, make it another member."""
     if isinstance(model, Adapter):
         own = model.fingerprint
     else:
         own = fingerprint(dict(model.state_dict()), type(model).__name__)
-    for change in (order, None if precision == "32-true" else precision):
+    for change in (order, precision if precision == "bf16-mixed" and _has_weights(model) else None):
         own = own if change is None else hashlib.sha256(f"{own}{change}".encode()).hexdigest()[:16]
     return own
 
@@ -82,9 +88,9 @@ class Ensemble(nn.Module):
     (`saw_from_folds` makes it from folds): there it does not count. Examples past its end, and all inputs of `predict`,
     are new to every member, so batches of test data must not have the indices of training examples.
 
-    `precision="bf16-mixed"` asks torch members under autocast: two to three times faster where the hardware multiplies
-    bfloat16 (`torch.cpu.get_capabilities()`, most GPUs), with logits good to two or three digits. That is enough for
-    the mean; a small knowledge uncertainty drowns in it.
+    `precision="bf16-mixed"` asks torch classifiers under autocast: faster where the hardware multiplies bfloat16
+    (`torch.cpu.get_capabilities()`, most GPUs), with logits good to two or three digits. That is enough for the mean
+    of the probabilities; a small knowledge uncertainty drowns in it.
     """
 
     live = True
@@ -99,13 +105,17 @@ class Ensemble(nn.Module):
         class_names: Names | None = None,
         family: Family = "categorical",
         noise: Any = None,
-        precision: Precision = "32-true",
+        precision: AskedIn = "32-true",
     ) -> None:
         super().__init__()
         adapted = _adapted(models)
-        if precision not in get_args(Precision):
+        if precision not in get_args(AskedIn):
             raise ValueError(f"precision must be '32-true' or 'bf16-mixed', got {precision!r}")
-        self.precision: Precision = precision
+        if precision == "bf16-mixed" and family == "gaussian":
+            raise ValueError(
+                "precision='bf16-mixed' keeps two or three digits, too few for continuous targets: leave it out"
+            )
+        self.precision: AskedIn = precision
         self.family: Family = family
         self.noise = as_noise(noise)
         family_named(family)
@@ -148,9 +158,9 @@ class Ensemble(nn.Module):
             precision=self.precision,
         )
 
-    def _autocast(self, inputs: Any) -> AbstractContextManager[Any]:
-        """In which the members are asked."""
-        if self.precision == "32-true":
+    def _autocast(self, model: nn.Module, inputs: Any) -> AbstractContextManager[Any]:
+        """The context in which a member is asked."""
+        if self.precision == "32-true" or not _has_weights(model):
             return nullcontext()
         return torch.autocast(tensors_in(inputs)[0].device.type, torch.bfloat16)
 
@@ -161,7 +171,7 @@ class Ensemble(nn.Module):
     def ask(self, number: int, inputs: Any) -> Float[Tensor, "*batch outputs"]:
         """One member's logits, in the order of the class names; or its means and log-variances."""
         model = self.models[number]
-        with self._autocast(inputs):
+        with self._autocast(model, inputs):
             answer = model(inputs) if isinstance(model, Adapter) else call(model, laid_out(model, inputs))
         return self._checked(number, answer)
 
@@ -172,7 +182,7 @@ class Ensemble(nn.Module):
             wanted = "logits" if self.family == "categorical" else "means and log-variances"
             raise TypeError(f"{who} must answer with a tensor of {wanted}, got a {type(answer).__name__}")
         if self.precision == "bf16-mixed":
-            answer = answer.float()
+            answer = at_least_single(answer)
         if self.family == "gaussian":
             return with_variance(answer, self.noise, who)
         known = len(self.class_names or []) if order is None else sum(place != ABSENT for place in order)
@@ -189,7 +199,7 @@ class Ensemble(nn.Module):
         """What every member says, as a `Categorical` or `Gaussian` with member axis −2, whatever it was trained on."""
         together = None
         if self._side_by_side is not None and isinstance(inputs, Tensor):
-            with self._autocast(inputs):
+            with self._autocast(self.models[0], inputs):
                 together = self._side_by_side(inputs)
         if together is None:
             answers = [self.ask(number, inputs) for number in range(self.members)]

@@ -77,6 +77,8 @@ def _asked(model: Any, average: Literal["probs", "log_probs"]) -> _Asked:
         forced = lambda inputs: model.method.predict(call(network, inputs))  # noqa: E731
         return _Asked(*_steps(network, model.method.predict), forced, [model.fingerprint])
     if isinstance(model, Ensemble):
+        if model.precision != "32-true":
+            raise ValueError(f"translators decode in float32, not with precision={model.precision!r}: leave it out")
         begins, steps = zip(*(_steps(member, Categorical) for member in model.models), strict=True)
         forced = model.predict if len(steps) > 1 else lambda inputs: Categorical(model.ask(0, inputs))
         step = together(steps, average)

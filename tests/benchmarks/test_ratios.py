@@ -105,8 +105,18 @@ def test_the_committed_page_shows_the_committed_record(monkeypatch):
 
 
 def test_the_page_says_why_a_goal_was_not_reached(monkeypatch):
-    monkeypatch.setattr(record, "WHY", {"some": "it cannot be"})
+    monkeypatch.setattr(
+        record, "WHY", [("some", "a ÷ c", "another"), ("some", "a", "it cannot be"), ("some", "a", "x")]
+    )
     run(2.0, "--record", at_most=2.5, monkeypatch=monkeypatch)
-    assert "it cannot be" not in record.PAGE.read_text()
+    assert "Why not" not in record.PAGE.read_text()
     run(2.0, "--record", at_most=1.5, monkeypatch=monkeypatch)
-    assert "Why not: it cannot be" in record.PAGE.read_text()
+    assert "\n- Why not, a: it cannot be.\n" in record.PAGE.read_text()
+    assert "too late" not in record.PAGE.read_text()
+
+
+def test_every_goal_that_was_not_reached_has_a_reason(monkeypatch):
+    monkeypatch.undo()
+    every = record.read()
+    missed = [(group, one.name) for group, some in every.items() for one in some.values() if one.reached is False]
+    assert [where for where in missed if record.why(*where) is None] == []
