@@ -14,8 +14,10 @@ from solera.evaluation import evaluate
 from solera.evaluation.intervals import interval_of_inflated
 from solera.recipes import find, names
 from solera.recipes.base import Workspace, settings_of
-from solera.recipes.endd_cifar10 import SCALES, STUDENTS, EnddCifar10
+from solera.recipes.endd_cifar10 import LAPTOP, SCALES, STUDENTS, EnddCifar10
 from solera.recipes.endd_page import BINS, OTHERS, PAPER, facts, gap, orderings, repeats
+from solera.teachers import Labels
+from solera.training import Student
 
 TINY = replace(
     SCALES["laptop"],
@@ -177,6 +179,26 @@ def test_the_teacher_speaks_of_plain_images_and_the_student_sees_others(files, m
     assert plain.inputs.max() <= 1
     seen = next(module.Augmented(images.seen, recipe.augment).shuffled(3))
     assert not torch.equal(seen.inputs, seen.plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "epochs"),
+    [("EnD", 0.1, 16), ("EnD²+AUX", 0.02, 16), ("T₀ = 1", 0.02, 16), ("Proxy+AUX", 0.1, 16), ("PN", 0.05, 20)],
+)
+def test_each_student_has_its_rate_its_length_and_the_precision(name, rate, epochs, files, tmp_path, monkeypatch):
+    asked = []
+
+    def noted(teacher, network, batches, method, training, **_):
+        asked.append(training)
+        return Student(network, method)
+
+    monkeypatch.setattr(module, "distill", noted)
+    monkeypatch.setitem(SCALES, "laptop", replace(LAPTOP, images=24, held=8, auxiliary=20))
+    recipe = EnddCifar10(data=files)
+    images = recipe.images()
+    recipe._student(Labels(classes=10), name, images, images.seen, 0, Workspace(tmp_path / "run", {}))
+    (training,) = asked
+    assert (training.lr, training.epochs, training.precision) == (rate, epochs, "bf16-mixed")
 
 
 def test_members_see_augmented_images_and_remembered_targets_are_those_of_plain_ones(files, tmp_path, monkeypatch):

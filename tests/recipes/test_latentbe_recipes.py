@@ -29,6 +29,7 @@ from solera.recipes.latentbe_cifar100 import CIFAR100, LatentbeCifar100
 from solera.recipes.latentbe_compare import WAYS
 from solera.recipes.latentbe_page import SCORES, apart, claims, entropy, lower, measure, page
 from solera.recipes.subspace import PLACES, along, barrier
+from solera.teachers import Ensemble
 from solera.training import Student
 
 TINY = Scale(10, 1, 14, 12, 1, 1, 10, 0.1, 0.3, 1, 2, stride=4)
@@ -170,6 +171,20 @@ def test_members_and_students_see_augmented_images_and_a_live_teacher(tmp_path, 
     assert len(seen) == 2 * TINY.epochs * len(parts.labelled)
     study.student(ensemble, parts.seen, "KD", WAYS["KD"], 0, work)
     assert len(seen) == 2 * TINY.epochs * len(parts.labelled) + TINY.student_epochs * len(parts.seen)
+
+
+@pytest.mark.parametrize(("precision", "answers"), [("auto", "32-true"), ("bf16-mixed", "bf16-mixed")])
+def test_members_answer_students_in_the_precision_of_the_study(precision, answers, tmp_path, files, monkeypatch):
+    study, asked = Study(files, 10, replace(TINY, precision=precision), 0), []
+
+    def noted(teacher, network, batches, method, training, **_):
+        asked.append((teacher.precision, training.precision))
+        return Student(network, method)
+
+    monkeypatch.setattr(latentbe, "distill", noted)
+    ensemble = Ensemble([study.network(), study.network()])
+    study.student(ensemble, study.parts().seen, "KD", WAYS["KD"], 0, Workspace(tmp_path / "run", {}))
+    assert asked == [(answers, precision)]
 
 
 def test_students_see_more_images_than_have_labels(files):

@@ -106,3 +106,44 @@ def test_a_precision_that_there_is_not_is_refused(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as in a user's process
     with pytest.raises(ValueError, match="precision must be '32-true' or 'bf16-mixed', got 'half'"):
         Ensemble([MLP(4, 3)], precision="half")
+
+
+def test_continuous_targets_are_not_asked_for_in_bfloat16():
+    with pytest.raises(ValueError, match="two or three digits, too few for continuous targets"):
+        Ensemble([MLP(4, 2)], family="gaussian", precision="bf16-mixed")
+
+
+def test_what_torch_does_not_compute_is_the_same_in_every_precision():
+    """A function's matrix product would be rounded under autocast, and a captured answer refused for nothing."""
+    weight = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    inputs = small_batches().all.inputs
+    exact, rounded = (Ensemble([lambda x: x @ weight], precision=p) for p in ("32-true", "bf16-mixed"))
+    assert torch.equal(exact.said(inputs).logits, rounded.said(inputs).logits)
+    assert exact.fingerprints == rounded.fingerprints
+
+
+def test_bfloat16_for_inputs_by_name_columns_in_another_order_and_gradients():
+    class Named(nn.Module):
+        class_names = ("a", "b", "c")
+
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x, y):
+            return self.layer(x + y)
+
+    torch.manual_seed(0)
+    member = Named()
+    ensemble = Ensemble([member], class_names=["c", "a", "b"], precision="bf16-mixed")
+    x = torch.randn(5, 4, requires_grad=True)
+    said = ensemble.ask(0, {"x": x, "y": x.detach()})
+    torch.testing.assert_close(said, member(x, x)[:, [2, 0, 1]], rtol=0, atol=0.02)
+    (slope,) = torch.autograd.grad(said.sum(), x)
+    torch.testing.assert_close(slope, member.layer.weight.sum(0).expand(5, 4), rtol=0, atol=0.02)
+
+
+def test_members_of_double_precision_stay_so():
+    assert Ensemble([MLP(4, 3).double()], precision="bf16-mixed").said(torch.randn(2, 4).double()).logits.dtype == (
+        torch.float64
+    )
