@@ -38,7 +38,7 @@ CIFAR10 = Setting(
 class LatentbeCifar10(Recipe):
     """The weight-averaging paper's Tables 2 and 4 and Figure 5: KD, AE-KD, Proxy-EnD², LatentBE and BatchEnsemble.
 
-    scale=laptop, about an hour and a half on a core: four WRN-10-1 learn 5,000 labelled images; their students see the
+    scale=laptop, two hours on a core with bfloat16: four WRN-10-1 learn 5,000 labelled images; their students see the
     others too, without labels, but for 2,000 held out; three studies. scale=paper is the paper's own (WRN-28-1, 200
     epochs, four seeds), for a GPU.
     """

@@ -51,7 +51,7 @@ class Subspace(Recipe):
     """Error and NLL along the line between two subnetworks (the weight-averaging paper's Figure 2), on CIFAR-100.
 
     BatchEnsemble against LatentBE, students of two networks; and diversity during the training, with and without
-    perturbed inputs (Figures 3 and 4). scale=laptop takes half an hour on a core; paper is for a GPU.
+    perturbed inputs (Figures 3 and 4). scale=laptop takes an hour on a core with bfloat16; paper is for a GPU.
     """
 
     data: str = "../shared/data"

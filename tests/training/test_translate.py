@@ -275,6 +275,8 @@ def test_what_cannot_translate_says_so(pairs, members):
         translate(members[0], pairs, 0)
     with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
         translate(members[0], pairs, over="samples", samples=0)
+    with pytest.raises(ValueError, match="decode in float32, not with precision='bf16-mixed'"):
+        translate(Ensemble(members, precision="bf16-mixed"), pairs)
 
 
 def test_what_was_written_is_read_by_others(members, pairs, tmp_path):
