@@ -28,8 +28,8 @@ page; `python -m benchmarks --page` writes the page alone.
 
 A goal "≤ 1.5" is about time ÷ the peer's time, "≥ 0.9" about speed ÷ the peer's speed. ± is the range of the middle
 half of the rounds. Goals that were not reached say so. The shape in a name is the one that was measured.
-On 2026-11-17 short jobs ran on the second core at times, most of all beside `scaling`: measure what is of that day
-again before you trust a small difference.
+What is of 2026-11-17, and ensembles, losses and members, were measured beside other jobs, and not all on one machine:
+measure again before you trust a small difference.
 """
 
 
