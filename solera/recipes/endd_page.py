@@ -178,7 +178,6 @@ def page(recipe: "EnddCifar10", found: Found, made: str) -> str:
         ablations=table(["model", *columns.values()], rows),
         second=second(found),
         fewer=" and of fewer members" if fewer else "",
-        rounded=f"precision {recipe.at.precision}",
         norm="" if recipe.at.prior_norm else ", without batch norm",
         more=MORE.format(images=figures) if recipe.at.unlabelled else "",
         held=HELD.format(at=recipe.at) if recipe.at.held else "",
@@ -228,8 +227,8 @@ much these differ among themselves is not in the intervals. In points, NLL in na
 learn what they say about {images[seen]} images of CIFAR-10{more}, for {at.student_epochs} epochs.{held}
 The prior network (PN) learns the labelled images for {at.epochs} epochs, at half the rate{norm}. "+AUX" and PN: with
 {images[auxiliary]} images of CIFAR-100 beside the others. {at.optimizer} in batches of {at.batch_size}, one-cycle rate
-up to {at.lr:g} (EnD²: {at.density_lr:g}), {rounded}, weight decay {at.weight_decay:g}, dropout {at.dropout[0]:g}
-(members) and {at.dropout[1]:g} (students);
+up to {at.lr:g} (EnD²: {at.density_lr:g}), precision {at.precision}, weight decay {at.weight_decay:g},
+dropout {at.dropout[0]:g} (members) and {at.dropout[1]:g} (students);
 images flipped, shifted by up to 4 pixels and turned by up to {at.degrees:g}°; the teacher speaks of the plain ones. EnD
 at temperature 2.5, EnD² from {at.temperature:g} down to 1; Proxy predicts with e^z, not e^z + 1. {images[test]} test
 images. {at.chosen} Earlier runs of this page had shown the test images. The paper:
