@@ -12,7 +12,7 @@ from solera.distributions.base import Prediction, Targets
 from solera.distributions.categorical import Categorical
 from solera.distributions.families import Family, family_named
 from solera.distributions.gaussian import Gaussian
-from solera.distributions.summary import Mean, Moments, TopK
+from solera.distributions.summary import Mean, TopK
 from solera.methods.base import Method, require_family, require_temperature
 
 
@@ -118,11 +118,7 @@ class EnD(Method):
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
         require_family(self, targets)
         if self.family == "gaussian":
-            student = Gaussian.from_output(output)
-            if isinstance(targets, Moments):
-                return targets.averaged.kl(student)
-            said = targets.members
-            return gaussian_end_loss(student.mean, student.log_variance, said.mean, said.log_variance, targets.weights)
+            return targets.averaged.kl(Gaussian.from_output(output))
         if self.temperature == 1 and isinstance(targets, Mean):
             return targets.averaged.kl(Categorical(output))
         if self.temperature == 1 and isinstance(targets, TopK):

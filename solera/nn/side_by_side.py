@@ -10,7 +10,7 @@ from solera.nn.standardize import Standardize
 from solera.nn.units import Units
 
 LARGEST = 200_000  # parameters of a member: in larger ones the products outweigh the calls that are saved
-PLAIN = (nn.Linear, nn.Flatten, Standardize, *(kind for kind in LAST_AXIS if kind is not Units))
+PLAIN = (nn.Linear, nn.Flatten, Standardize, *LAST_AXIS)
 
 
 def _hooked(module: nn.Module) -> bool:
@@ -28,7 +28,7 @@ def _alike(layers: Sequence[nn.Module]) -> bool:
         return False
     if isinstance(first, nn.Flatten):
         return (first.start_dim, first.end_dim) == (1, -1)
-    return not isinstance(first, Standardize) or all(
+    return not isinstance(first, (Standardize, Units)) or all(
         torch.equal(mine, theirs)
         for layer in layers[1:]
         for mine, theirs in zip(first.buffers(), layer.buffers(), strict=True)

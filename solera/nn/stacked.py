@@ -12,7 +12,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from solera.nn.heads import chain, side_by_side
 from solera.nn.side_by_side import PLAIN
 from solera.nn.standardize import Standardize
-from solera.nn.units import Units
+from solera.nn.units import Units, in_units
 
 
 def _flat_chain(network: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -61,8 +61,9 @@ class Stacked(nn.Module):
                 outputs = outputs.flatten(2)
             elif isinstance(layer, nn.Linear):
                 outputs = side_by_side(outputs, stack[f"{name}.weight"], stack.get(f"{name}.bias"))
-            elif isinstance(layer, Standardize):
-                outputs = (outputs - stack[f"{name}.mean"].unsqueeze(1)) / stack[f"{name}.scale"].unsqueeze(1)
+            elif isinstance(layer, (Standardize, Units)):
+                mean, scale = (stack[f"{name}.{key}"].unsqueeze(1) for key in ("mean", "scale"))
+                outputs = in_units(outputs, mean, scale) if isinstance(layer, Units) else (outputs - mean) / scale
             else:
                 outputs = layer(outputs)
         return outputs.transpose(0, 1)

@@ -7,6 +7,14 @@ from torch import Tensor, nn
 _WIDEST = 20.0  # a standardised variance lies between e^−20 and e^20 (2·10⁻⁹ and 5·10⁸)
 
 
+def in_units(outputs: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """Standardised outputs of the last axis in the units of `Units`, where mean and scale may have more axes."""
+    size = mean.shape[-1]
+    location, log_variance, rest = outputs.split([size, size, outputs.shape[-1] - 2 * size], -1)
+    bent = _WIDEST * torch.tanh(log_variance / _WIDEST)
+    return torch.cat([location * scale + mean, bent + 2 * scale.log(), rest], -1)
+
+
 class Units(nn.Module):
     """Standardised outputs (μ, ln σ², ...) in the target's units: μ·scale + mean, ln σ² + 2 ln scale, the rest as is.
 
@@ -39,10 +47,7 @@ class Units(nn.Module):
         return torch.cat([(location - self.mean) / self.scale, _WIDEST * bent.atanh(), rest])
 
     def forward(self, outputs: Float[Tensor, "*batch outputs"]) -> Float[Tensor, "*batch outputs"]:
-        size = len(self.mean)
-        location, log_variance, rest = outputs.split([size, size, outputs.shape[-1] - 2 * size], -1)
-        bent = _WIDEST * torch.tanh(log_variance / _WIDEST)
-        return torch.cat([location * self.scale + self.mean, bent + 2 * self.scale.log(), rest], -1)
+        return in_units(outputs, self.mean, self.scale)
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from solera.core.fused import Choice, compiled
 from solera.core.progress import progress as show_progress
 from solera.core.seeds import generator, seed_everything, stream
 from solera.data import Batch, ManyBatches, fingerprint_of, one_epoch
-from solera.nn.call import call
+from solera.nn.call import call, laid_out
 from solera.teachers.adapters.object_fingerprint import object_fingerprint
 from solera.training import checkpoint
 from solera.training.checkpoint import State
@@ -145,6 +145,7 @@ def _train(
         if prepare is not None:
             draw = generator(training.seed, "prepare", state.epoch, state.step, fabric.global_rank)
             batch = prepare(batch, draw)
+        batch = replace(batch, inputs=laid_out(network, batch.inputs))
         try:
             loss = batch.average(objective(ask(network, batch.inputs, model), batch, progress))
         except DivergedError as error:
@@ -260,6 +261,7 @@ def validate(
     total, size = 0.0, 0.0
     for batch in batches:
         batch = (batch if admit is None else admit(batch, True)).to(device)
+        batch = replace(batch, inputs=laid_out(network, batch.inputs))
         weight = float(batch.weight.sum()) if batch.weight is not None else float(len(batch))
         total += batch.average(objective(ask(network, batch.inputs), batch, 1.0)).item() * weight
         size += weight

@@ -21,7 +21,9 @@ def one_by_one(members, inputs):
 
 
 @pytest.mark.parametrize("batch", [(7,), (1,), (0,)])
-@pytest.mark.parametrize("settings", [{}, {"dropout": 0.5}, {"standardize": True, "activation": "gelu"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"dropout": 0.5}, {"standardize": True, "activation": "gelu"}, {"targets": 1}], ids=str
+)
 def test_the_same_answers_as_one_by_one(settings, batch):
     members, inputs = networks(**settings), torch.randn(*batch, 2, 3)
     found = SideBySide(members)(inputs)
@@ -60,6 +62,9 @@ def test_networks_that_are_not_alike_are_asked_one_by_one():
     other = networks(standardize=True)
     other[0][1].mean.add_(1)
     assert SideBySide(other)(inputs) is None
+    units = networks(targets=1)
+    units[3][-1].scale.mul_(2)
+    assert SideBySide(units)(inputs) is None
 
 
 def test_members_in_training_are_asked_one_by_one():
@@ -101,15 +106,22 @@ def test_images_are_asked_channels_last_with_the_same_answers():
     assert layouts[0]
 
 
-@pytest.mark.parametrize("settings", [{}, {"standardize": True}, {"targets": 1}], ids=str)
-def test_a_stack_gives_each_network_its_own_inputs_and_gradients(settings):
-    """Units are no pointwise layer: such a stack runs through vmap."""
-    members, inputs = [MLP(6, 3, (8, 5), **settings) for _ in range(4)], torch.randn(7, 4, 2, 3)
+STACKED = {
+    "plain": lambda: MLP(6, 3, (8, 5)),
+    "standardized": lambda: MLP(6, 3, (8, 5), standardize=True),
+    "in units": lambda: MLP(6, 3, (8, 5), targets=1),
+    "by vmap": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", STACKED)
+def test_a_stack_gives_each_network_its_own_inputs_and_gradients(kind):
+    members, inputs = [STACKED[kind]() for _ in range(4)], torch.randn(7, 4, 2, 3)
     for number, member in enumerate(members):
         for buffer in member.buffers():
             buffer.add_(number)
     stack = Stacked(members)
-    assert bool(stack._chain) == ("targets" not in settings)
+    assert bool(stack._chain) == (kind != "by vmap")
     found, wanted = stack(inputs), torch.stack([member(inputs[:, m]) for m, member in enumerate(members)], -2)
     torch.testing.assert_close(found, wanted)
     found.square().sum().backward()
