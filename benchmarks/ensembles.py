@@ -1,6 +1,7 @@
 """Training small networks together against one after another, and one student against its ensemble."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -12,6 +13,7 @@ from benchmarks.timing import measure, ratio, table
 from solera import Batch, Batches, EnD, Student, Training, train_ensemble
 from solera.core.progress import quiet
 from solera.nn import MLP, ConvNet
+from solera.nn.call import laid_out
 from solera.teachers import Ensemble
 
 
@@ -30,7 +32,8 @@ def training() -> None:
 
 
 def live() -> None:
-    """A student's step with a live ensemble of convnets as its teacher, and a step with labels."""
+    """A student's step with a live ensemble of convnets as its teacher, as the training loop takes it: images laid out
+    channels-last once, for all networks; and a step with labels as people write it."""
     torch.manual_seed(0)
     members, shape = 5, (1, 28, 28)
     batch = Batch(torch.rand(64, *shape), torch.arange(64), torch.randint(10, (64,)))
@@ -39,19 +42,20 @@ def live() -> None:
     student, method = ConvNet(shape, 10), EnD()
     optimizer = torch.optim.AdamW(student.parameters(), lr=1e-4)
 
-    def step(loss: Callable[[Tensor], Tensor]) -> None:
+    def step(loss: Callable[[], Tensor]) -> None:
         optimizer.zero_grad()
-        batch.average(loss(student(batch.inputs))).backward()
+        loss().backward()
         optimizer.step()
 
-    def taught(ensemble: Ensemble, output: Tensor) -> Tensor:
+    def taught(ensemble: Ensemble) -> Tensor:
+        seen = replace(batch, inputs=laid_out(student, batch.inputs))
         with torch.no_grad():
-            targets = ensemble(batch)
-        return method.loss(output, targets)
+            targets = ensemble(seen)
+        return seen.average(method.loss(student(seen.inputs), targets))
 
-    def labelled(output: Tensor) -> Tensor:
+    def labelled() -> Tensor:
         assert batch.target is not None
-        return cross_entropy(output, batch.target, reduction="none")
+        return cross_entropy(student(batch.inputs), batch.target)
 
     cases = {"labels": partial(step, labelled)}
     cases |= {"live": partial(step, partial(taught, exact)), "in bf16": partial(step, partial(taught, rounded))}

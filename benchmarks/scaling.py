@@ -126,20 +126,24 @@ SCRIPT = """
 import os, sys, time, torch
 from solera import Batches, EnD, Ensemble, Training, distill
 from solera.core.progress import quiet
-from solera.nn import MLP
+from solera.nn import MLP, WideResNet
 torch.manual_seed(0)
 torch.set_num_threads(1)
-x = torch.randn(4096, 64)
-ends = []
+if sys.argv[1] == "MLP":
+    x, student, size, epochs = torch.randn(4096, 64), MLP(64, 10, (512, 512)), 512, 6
+else:
+    x, student, size, epochs = torch.randn(1024, 3, 32, 32), WideResNet(10, 1, (3, 32, 32), 10), 64, 4
+teacher, ends = Ensemble([MLP(x[0].numel(), 10, (16,)) for _ in range(2)]), []
 with quiet():
-    distill(Ensemble([MLP(64, 10, (16,)) for _ in range(2)]), MLP(64, 10, (512, 512)), Batches(x, batch_size=512),
-            EnD(), Training(epochs=6, device="cpu"), watch=lambda *_: ends.append(time.perf_counter()))
+    distill(teacher, student, Batches(x, batch_size=size), EnD(), Training(epochs=epochs, device="cpu"),
+            watch=lambda *_: ends.append(time.perf_counter()))
 if int(os.environ.get("RANK", "0")) == 0:
     print("seconds", (ends[-1] - ends[0]) / (len(ends) - 1), flush=True)
 """
+SHARED = {"MLP": "an MLP (64-512-512-10, batches of 512)", "WRN": "a WRN-10-1 (32×32 images, batches of 64)"}
 
 
-def processes(count: int) -> float:
+def processes(count: int, kind: str) -> float:
     """Wall seconds of an epoch in so many processes of one thread each."""
     root = Path(__file__).parents[1]
     with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
@@ -150,9 +154,23 @@ def processes(count: int) -> float:
         script.write_text(SCRIPT)
         launch = ["-m", "torch.distributed.run", f"--nproc-per-node={count}", f"--master-port={port}"]
         environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, *(launch if count > 1 else []), str(script)]
+        command = [sys.executable, *(launch if count > 1 else []), str(script), kind]
         done = subprocess.run(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     return float(done.stdout.split("seconds")[1].split()[0])
+
+
+def shared() -> list[str]:
+    """The throughput of two and of four processes beside that of as many cores with one each, for two networks."""
+    notes, cores = [], os.cpu_count() or 1
+    for kind, what in SHARED.items():
+        one, taken = processes(1, kind), {count: processes(count, kind) for count in (2, 4)}
+        for count, seconds in taken.items():
+            most = min(count, cores)
+            title = f"{count} processes ÷ {most} times one on {cores} cores, throughput of training {what}"
+            declare(title, one / (most * seconds), at_least=0.7, noise=0.2)
+        times = " and ".join(f"{seconds:.2f} s in {count}" for count, seconds in taken.items())
+        notes.append(f"Under torchrun on {cores} cores an epoch of {what} takes {one:.2f} s in one process, {times}.")
+    return notes
 
 
 HEAD = """# Scaling curves
@@ -200,14 +218,6 @@ def main() -> None:
             if slope is not None:
                 declare(f"{work}: exponent of the {what} in {axis}", max(slope, 0.01), at_most=LINEAR, noise=noise)
     draw(points)
-    one, two = processes(1), processes(2)
-    efficiency = one / (2 * two)
-    declare("two processes ÷ twice one, throughput", efficiency, at_least=0.7, noise=0.2)
-    notes = rates(points)
-    notes.append(
-        f"Two processes under torchrun on {os.cpu_count()} cores: an epoch of a small MLP takes {one:.2f} s in one "
-        f"process and {two:.2f} s in two (wall time), {efficiency:.0%} efficient."
-    )
-    text = page(rows, notes)
+    text = page(rows, [*rates(points), *shared()])
     PICTURE.with_suffix(".md").write_text(text)
     print(text, flush=True)
