@@ -93,15 +93,19 @@ def matched_precision(targets: Targets, match: Match, classes: int) -> Float[Ten
     of top-k targets, and at least 0.1, for members that are sure of different classes. Never above (K − 1)·10⁸.
     """
     require_match(match)
-    if match == "mi":
-        if isinstance(targets, Mixture):
-            return targets.once(f"precision of {classes} classes", lambda whole: _by_knowledge(whole, classes))
-        return _by_knowledge(targets, classes)
-    spread = 2 * targets.rmi if match == "rmi" else targets.epkl
-    if not spread.isfinite().all():
+
+    def found(whole: Targets) -> Float[Tensor, "*batch"]:
+        if match == "mi":
+            return _by_knowledge(whole, classes)
+        return (classes - 1) / (2 * whole.rmi if match == "rmi" else whole.epkl).clamp(min=SMALLEST_SPREAD)
+
+    once = isinstance(targets, Mixture)
+    precision = targets.once(f"precision by {match}, {classes} classes", found) if once else found(targets)
+    if match != "mi" and not bool((precision > 0).all()):
+        spread = 2 * targets.rmi if match == "rmi" else targets.epkl
         raise ValueError(
             f"the members' spread by match={match!r} is {spread[~spread.isfinite()][0]}: a member rules out (logit −∞) "
             "a class that another allows, or says NaN: use match='mi', which allows the first, or give such a class a "
             "small probability"
         )
-    return (classes - 1) / spread.clamp(min=SMALLEST_SPREAD)
+    return precision
