@@ -1,5 +1,6 @@
 """Clipping, accumulation, averaged weights, own optimisers and schedules, and a loss that runs away."""
 
+import copy
 import functools
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from torch import nn
 
 from solera import Batches, EnD, Ensemble, Training, distill, fit, train_ensemble
 from solera.core.errors import DivergedError, MismatchError
-from solera.nn import MLP
+from solera.nn import MLP, ConvNet
 from solera.training import checkpoint
 from solera.training.loop import train
 from tests.helpers import small_batches, small_ensemble
@@ -47,6 +48,25 @@ def by_hand(steps, lr, batches, clip=None, accumulate=1, decay=0.0):
 def plain(**settings):
     sgd = functools.partial(torch.optim.SGD, lr=0.5)
     return Training(epochs=3, lr=0.5, schedule="constant", optimizer=sgd, **settings)
+
+
+def test_images_are_trained_on_and_validated_channels_last():
+    """In any order in memory, and to the same weights as a step written out on images as they came."""
+    images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 3
+    torch.manual_seed(0)
+    model = ConvNet((3, 8, 8), 3)
+    other, layouts = copy.deepcopy(model), []
+    model[0].register_forward_hook(
+        lambda _, inputs, __: layouts.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
+    )
+    batches = Batches(images, labels, batch_size=8)
+    training = Training(epochs=1, lr=0.1, optimizer="sgd", weight_decay=0.0, schedule="constant")
+    fit(model, batches, training, validation=batches)
+    assert layouts[-2:] == [True, True]  # the step and the validation, after a look at the shapes
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+    nn.functional.cross_entropy(other(images), labels).backward()
+    optimizer.step()
+    torch.testing.assert_close(weights(model), weights(other))
 
 
 @pytest.mark.parametrize(
