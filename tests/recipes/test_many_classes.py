@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from solera.recipes import find, many_classes, names
+from solera.data import train_bpe
+from solera.data.pairs import read_lines
+from solera.recipes import find, many_classes, names, next_token
 from solera.recipes.base import Workspace, settings_of
 from solera.recipes.data import grey, load_npz
 from solera.recipes.many_classes import METHODS, ManyClasses, load
@@ -14,7 +16,7 @@ from solera.recipes.many_classes_page import CLAIMS, PUBLISHED, answer, claims
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not beside the project")
-TINY = {"classes": (6, 10), "members": 2, "epochs": 1, "steps": 1, "resamples": 10}
+TINY = {"classes": (6, 10), "members": 2, "epochs": 1, "steps": 1, "tokens": 300, "places": 500, "resamples": 10}
 
 
 @pytest.mark.data
@@ -51,17 +53,17 @@ def test_more_classes_than_there_are():
 
 def made_up(**gaps):
     pairs = {f"{one} − {other}" for (one, other), *_ in CLAIMS.values()}
-    return {"60": {"gaps": {pair: {k: [v - 0.01, v, v + 0.02] for k, v in gaps.items()} for pair in pairs}}}
+    return {"60 classes": {"gaps": {pair: {k: [v - 0.01, v, v + 0.02] for k, v in gaps.items()} for pair in pairs}}}
 
 
 def test_claims_follow_the_sign_of_what_is_better():
     better = claims(made_up(accuracy=0.1, NLL=-0.1, **{"OOD Fashion knowledge": 0.1})).splitlines()[2:]
     assert [line.split("|")[2].strip().split("**")[-2:][0] for line in better] == [
-        "Held", "Not held", "Held", "Held", "Held", "Held", "–", "Held", "Held"
+        "Held", "Not held", "Held", "Held", "Held", "Held", "–", "Held", "Held", "–", "–"
     ]  # fmt: skip
     worse = claims(made_up(accuracy=-0.1, NLL=0.1, **{"OOD Fashion knowledge": -0.1})).splitlines()[2:]
     assert [line.split("|")[2].strip().split("**")[-2:][0] for line in worse] == [
-        "Not held", "Held", "Not held", "Not held", "Not held", "Not held", "–", "Not held", "Not held"
+        "Not held", "Held", "Not held", "Not held", "Not held", "Not held", "–", "Not held", "Not held", "–", "–"
     ]  # fmt: skip
     assert "+10.0 (+8.0 to +11.0)" in worse[1], "the ends of an interval change places with its sign"
 
@@ -71,11 +73,13 @@ def test_the_answer_is_of_the_most_classes_and_of_the_alphabets_that_are_left():
     rows = {name: dict(row) for name in ("single", "ensemble", "EnD", "EnD²", "Proxy")}
     few = {name: {**row, "OOD alphabets knowledge": 0.8 if name == "ensemble" else 0.7} for name in rows}
     rows["Proxy"]["accuracy"] = 0.625
-    text = answer({"60": {"rows": few}, "968": {"rows": rows}})
+    tokens = {name: {**row, "OOD French knowledge": 0.9 if name == "ensemble" else 0.85} for name in rows}
+    text = answer({"60 classes": {"rows": few}, "968 classes": {"rows": rows}, "4,000 tokens": {"rows": tokens}})
     assert text.startswith("With 968 classes the proxy is right on 62.5 % (single 60.0")
-    assert text.endswith(
-        "With 60 classes it tells other alphabets by its knowledge with an AUROC of 70.0 (the ensemble 80.0)."
+    assert (
+        "With 60 classes it tells other alphabets by its knowledge with an AUROC of 70.0 (the ensemble 80.0)." in text
     )
+    assert text.endswith("It tells French captions by its knowledge with an AUROC of 85.0 (the ensemble 90.0).")
 
 
 @pytest.mark.data
@@ -83,18 +87,18 @@ def test_the_answer_is_of_the_most_classes_and_of_the_alphabets_that_are_left():
 def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):
     monkeypatch.setattr(many_classes, "UNFAMILIAR", 50)
     recipe = ManyClasses(data=str(DATA), **TINY)
-    real = ManyClasses._one
+    real = ManyClasses.characters
 
-    def stops_at_the_second(self, classes, work):
+    def stops_at_the_second(self, classes):
         if classes == 10:
             raise KeyboardInterrupt
-        return real(self, classes, work)
+        return real(self, classes)
 
-    monkeypatch.setattr(ManyClasses, "_one", stops_at_the_second)
+    monkeypatch.setattr(ManyClasses, "characters", stops_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         recipe.run(Workspace(tmp_path, settings_of(recipe)))
     finished = (tmp_path / "6.json").read_bytes()
-    monkeypatch.setattr(ManyClasses, "_one", real)
+    monkeypatch.setattr(ManyClasses, "characters", real)
     page = recipe.run(Workspace(tmp_path, settings_of(recipe)))
     assert (tmp_path / "6.json").read_bytes() == finished
     rows = json.loads((tmp_path / "10.json").read_text())["rows"]
@@ -102,7 +106,33 @@ def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):
     assert rows["Proxy"]["accuracy"] == rows[PUBLISHED]["accuracy"]
     assert rows["Proxy"]["NLL"] != rows[PUBLISHED]["NLL"]
     assert (tmp_path / "many-classes.png").read_bytes().startswith(b"\x89PNG")
-    assert "solera run many-classes classes=6,10 members=2 epochs=1 steps=1 resamples=10 --data ../shared/data" in page
+    assert "solera run many-classes classes=6,10 members=2 epochs=1 steps=1 tokens=300 places=500 resamples=10" in page
+    rows = json.loads((tmp_path / "tokens.json").read_text())["rows"]
+    assert {"single", "ensemble", "EnD", "EnD²", "Proxy", PUBLISHED} <= set(rows)
+    assert rows["Proxy"]["OOD French knowledge"] is not None
+
+
+@pytest.mark.data
+@needs_data
+def test_places_in_captions_are_told_from_the_tokens_before_them():
+    lines = read_lines(DATA / "translation" / "multi30k.val.en.gz")[:50]
+    tokenizer = train_bpe(lines, 300, lowercase=True)
+    before, after = next_token.places(lines, tokenizer, 10**6, seed=0)
+    sentences = [[tokenizer.start] * next_token.BEFORE + tokens for tokens in tokenizer.targets(lines)]
+    assert len(after) == sum(len(tokens) for tokens in tokenizer.targets(lines))
+    windows = {tuple(s[i : i + next_token.BEFORE + 1]) for s in sentences for i in range(len(s) - next_token.BEFORE)}
+    assert {(*b, a) for b, a in zip(before.tolist(), after.tolist(), strict=True)} == windows
+    assert not torch.equal(next_token.places(lines, tokenizer, 10**6, seed=1)[0], before)
+
+
+@pytest.mark.data
+@needs_data
+def test_shuffled_captions_have_the_same_tokens_in_another_order():
+    found = next_token.load(str(DATA), 300, 500, seed=0)
+    assert len(found.train[0]) == 500
+    assert len(found.test[0]) == len(found.held[0]) == len(found.unfamiliar["French"]) == 100
+    torch.testing.assert_close(found.unfamiliar["shuffled"].sort(-1).values, found.test[0].sort(-1).values)
+    assert not torch.equal(found.unfamiliar["shuffled"], found.test[0])
 
 
 def test_missing_data_is_named_before_any_work(tmp_path):
@@ -116,6 +146,7 @@ def test_missing_data_is_named_before_any_work(tmp_path):
         ({"members": 0}, "members must be positive"),
         ({"classes": (1,)}, "classes must be numbers of at least 2"),
         ({"judged_on": "train"}, "judged_on must be 'test' or 'validation'"),
+        ({"tokens": 5}, r"tokens must be 0 \(none\) or at least 300, got 5: 4000, say"),
     ],
 )
 def test_bad_settings_are_refused_before_any_work(settings, message):
