@@ -94,10 +94,11 @@ class ManyClasses(Recipe):
             ask = partial(self.characters, classes)
             found[f"{classes} classes"] = work.remember(f"{classes}", partial(self._answered, ask, work))
         draw(found, work)
+        how = ""
         if self.tokens:
             found[f"{self.tokens:,} tokens"] = work.remember("tokens", partial(self._answered, self.captions, work))
-            asked = CAPTIONS.format(recipe=self, epochs=CAPTION_EPOCHS, rate=CAPTION_LR, size=2 * self.batch_size)
-        return page(self, found, asked if self.tokens else "", origin(self, "many-classes", work))
+            how = CAPTIONS.format(recipe=self, epochs=CAPTION_EPOCHS, rate=CAPTION_LR, size=2 * self.batch_size)
+        return page(self, found, how, origin(self, "many-classes", work))
 
     def _answered(self, ask: Callable[[], Question], work: Workspace) -> dict[str, Any]:
         """Members, students, their rows, and intervals of these and of their differences."""
