@@ -1,7 +1,6 @@
 """Training small networks together against one after another, and one student against its ensemble."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -32,8 +31,8 @@ def training() -> None:
 
 
 def live() -> None:
-    """A student's step with a live ensemble of convnets as its teacher, as the training loop takes it: images laid out
-    channels-last once, for all networks; and a step with labels as people write it."""
+    """A student's step with a live ensemble of convnets as its teacher, as the training loop takes it, and a step with
+    labels: as people write it, and channels-last, as the loop takes it."""
     torch.manual_seed(0)
     members, shape = 5, (1, 28, 28)
     batch = Batch(torch.rand(64, *shape), torch.arange(64), torch.randint(10, (64,)))
@@ -48,21 +47,21 @@ def live() -> None:
         optimizer.step()
 
     def taught(ensemble: Ensemble) -> Tensor:
-        seen = replace(batch, inputs=laid_out(student, batch.inputs))
         with torch.no_grad():
-            targets = ensemble(seen)
-        return seen.average(method.loss(student(seen.inputs), targets))
+            targets = ensemble(batch)
+        return batch.average(method.loss(student(laid_out(student, batch.inputs)), targets))
 
-    def labelled() -> Tensor:
+    def labelled(laid: bool) -> Tensor:
         assert batch.target is not None
-        return cross_entropy(student(batch.inputs), batch.target)
+        return cross_entropy(student(laid_out(student, batch.inputs) if laid else batch.inputs), batch.target)
 
-    cases = {"labels": partial(step, labelled)}
+    cases = {"labels": partial(step, partial(labelled, False)), "laid out": partial(step, partial(labelled, True))}
     cases |= {"live": partial(step, partial(taught, exact)), "in bf16": partial(step, partial(taught, rounded))}
     samples = measure(cases, rounds=15)
     for name, members_are in (("live", "live convnets"), ("in bf16", "live convnets asked in bf16")):
-        title = f"a step with {members} {members_are} (28×28, batch 64) ÷ a step with labels"
-        compare_samples(title, samples, name, "labels", at_most=2.0)
+        for peer, plain in (("labels", "a step with labels"), ("laid out", "a step with labels, channels-last")):
+            title = f"a step with {members} {members_are} (28×28, batch 64) ÷ {plain}"
+            compare_samples(title, samples, name, peer, at_most=2.0)
 
 
 def inference() -> str:

@@ -160,7 +160,7 @@ def processes(count: int, kind: str) -> float:
 
 
 def shared() -> list[str]:
-    """The throughput of two and of four processes beside that of as many cores with one each, for two networks."""
+    """Two and four processes ÷ one, for two networks: 1 would be as many times the throughput as cores are in use."""
     notes, cores = [], os.cpu_count() or 1
     for kind, what in SHARED.items():
         one, taken = processes(1, kind), {count: processes(count, kind) for count in (2, 4)}

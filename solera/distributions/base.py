@@ -78,4 +78,5 @@ class Targets(SecondOrder):
         return None
 
     members: Any  # the members' own predictions, member axis −2; a summary raises a ValueError that names the remedy
+    averaged: Any  # the one prediction that they average to, where they have one
     weights: Float[Tensor, "*batch M"] | None  # how much each member counts, summing to one; None: all alike

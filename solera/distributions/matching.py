@@ -101,7 +101,7 @@ def matched_precision(targets: Targets, match: Match, classes: int) -> Float[Ten
 
     once = isinstance(targets, Mixture)
     precision = targets.once(f"precision by {match}, {classes} classes", found) if once else found(targets)
-    if match != "mi" and not bool((precision > 0).all()):
+    if match != "mi" and classes > 1 and not bool((precision > 0).all()):
         spread = 2 * targets.rmi if match == "rmi" else targets.epkl
         raise ValueError(
             f"the members' spread by match={match!r} is {spread[~spread.isfinite()][0]}: a member rules out (logit −∞) "

@@ -139,15 +139,17 @@ class Mixture(Targets, Generic[Members]):
 
     def once(self, name: str, make: "Callable[[Mixture[Members]], Tensor]") -> Float[Tensor, "*batch"]:
         """`make(self)`, one number for every row; a part looks it up in the whole, where it is made once."""
-        if self._source is not None:
-            return self._looked_up(lambda whole: whole.once(name, make))
+        return make(self) if self._source is None else self._looked_up(lambda whole: whole._column(name, make))
+
+    def _column(self, name: str, make: "Callable[[Mixture[Members]], Tensor]") -> Tensor:
         if name not in self._columns:
-            self._columns[name] = make(self)
+            with torch.inference_mode(False), torch.no_grad():  # a later gradient may pass by it
+                self._columns[name] = make(self)
         return self._columns[name]
 
     @cached_property
     def _columns(self) -> dict[str, Tensor]:
-        """What `once` made."""
+        """What `once` made for parts."""
         return {}
 
     def interval(self, level: float = 0.9, dtype: torch.dtype | None = None) -> Ends:

@@ -84,17 +84,6 @@ def end_top_k_loss(
     return fused(_grouped_kl, logits, indices, probs, tail)
 
 
-def gaussian_end_loss(
-    mean: Float[Tensor, "*batch D"],
-    log_variance: Float[Tensor, "*batch D"],
-    member_mean: Float[Tensor, "*batch M D"],
-    member_log_variance: Float[Tensor, "*batch M D"],
-    weights: Float[Tensor, "*batch M"] | None = None,
-) -> Float[Tensor, "*batch"]:
-    """KL[N(μ̄, σ̄²) ‖ N(μ, σ²)] from the one Gaussian with the members' mean and variance: 0 at perfect imitation."""
-    return Gaussian(member_mean, member_log_variance).averaged(weights).kl(Gaussian(mean, log_variance))
-
-
 @dataclass(frozen=True)
 class EnD(Method):
     """Keeps the ensemble's prediction and total uncertainty; its split into data and knowledge is lost.
@@ -117,7 +106,7 @@ class EnD(Method):
 
     def loss(self, output: Tensor, targets: Targets, progress: float = 1.0) -> Float[Tensor, "*batch"]:
         require_family(self, targets)
-        if self.family == "gaussian":
+        if self.family == "gaussian":  # KL[N(μ̄, σ̄²) ‖ N(μ, σ²)] from the Gaussian with the members' mean and variance
             return targets.averaged.kl(Gaussian.from_output(output))
         if self.temperature == 1 and isinstance(targets, Mean):
             return targets.averaged.kl(Categorical(output))

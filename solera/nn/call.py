@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -68,20 +69,49 @@ def naming_inputs(who: str, inputs: Any) -> Iterator[None]:
         ) from error
 
 
-def laid_out(network: nn.Module, inputs: Any) -> Any:
-    """Images channels-last for a network with convolutions: on a CPU its pooling alone is then several times faster.
-
-    One image alone is not worth the change.
-    """
-    if not isinstance(inputs, Tensor) or inputs.ndim != 4 or inputs.device.type != "cpu" or len(inputs) < 2:
-        return inputs
-    convolves = any(isinstance(part, nn.Conv2d) for part in network.modules())
-    return inputs.to(memory_format=torch.channels_last) if convolves else inputs
-
-
 def call(network: nn.Module, inputs: Any, wrapped: nn.Module | None = None) -> Any:
     """What the network says about these inputs; `wrapped` is the same network as several processes share it."""
     asked, inputs = wrapped or network, _single(network, inputs)
     if takes_keywords(network, inputs):
         return tensor_of(asked(**_accepted(network, inputs)))
     return tensor_of(asked(inputs))
+
+
+_CHANNELS_LAST: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # which networks take such images
+
+
+def _passes(network: nn.Module, images: Tensor) -> bool:
+    """Whether images pass through: tried in evaluation and with random numbers of its own, so that nothing changes."""
+    modes = [(part, part.training) for part in network.modules()]
+    network.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            call(network, images)
+    except Exception:  # whoever asks next is told what is wrong with the network or with its inputs
+        return False
+    finally:
+        for part, training in modes:
+            part.training = training
+    return True
+
+
+def _takes_channels_last(network: nn.Module, images: Tensor) -> bool:
+    """Whether it convolves, and such images pass through it: a `view` behind a convolution refuses them."""
+    if network not in _CHANNELS_LAST:
+        few = images[:2].detach()
+        convolves = any(isinstance(part, nn.Conv2d) for part in network.modules())
+        found = convolves and _passes(network, few.to(memory_format=torch.channels_last))
+        if convolves and not found and not _passes(network, few):
+            return False  # these are no images for it in any layout
+        _CHANNELS_LAST[network] = found
+    return _CHANNELS_LAST[network]
+
+
+def laid_out(network: nn.Module, inputs: Any) -> Any:
+    """Images channels-last for a network with convolutions: on a CPU its pooling alone is then several times faster.
+
+    One image alone is not worth the change, and a network that refuses such images gets them as they come.
+    """
+    if not isinstance(inputs, Tensor) or inputs.ndim != 4 or inputs.device.type != "cpu" or len(inputs) < 2:
+        return inputs
+    return inputs.to(memory_format=torch.channels_last) if _takes_channels_last(network, inputs) else inputs

@@ -8,7 +8,7 @@ _WIDEST = 20.0  # a standardised variance lies between e^−20 and e^20 (2·10�
 
 
 def in_units(outputs: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """Standardised outputs of the last axis in the units of `Units`, where mean and scale may have more axes."""
+    """Standardised outputs in units of this mean and scale, as `Units` has them; each may have a member axis."""
     size = mean.shape[-1]
     location, log_variance, rest = outputs.split([size, size, outputs.shape[-1] - 2 * size], -1)
     bent = _WIDEST * torch.tanh(log_variance / _WIDEST)

@@ -148,7 +148,7 @@ SETS = (
         "translation/multi30k.*.gz",
         "a sentence a line, German, English and French",
         "github.com/multi30k/dataset",
-        "translation",
+        "many-classes, translation",
     ),
     DataSet(
         "newstest2021",

@@ -83,7 +83,8 @@ LAPTOP = Scale(
     chosen="""Network, rates and lengths were chosen on the held-out images. An earlier run had WRN-10-1 without a
 stride (members right on 70 to 72 % of them), whose students were no better than one member. Of WRN-10-2 with the
 stride, which takes less time, members are right on 72.2 to 74.8 %, five together on 77.6 %, EnD after 30 epochs on
-76.0 % and EnD² at a fifth of the members' rate on 76.7 %. EnD²'s first temperature comes from an earlier study.""",
+76.0 % and EnD² at a fifth of the members' rate on 76.7 % (the same images had picked their epochs). EnD²'s first
+temperature comes from an earlier study.""",
 )
 PAPER_SCALE = Scale(  # its Appendix A and D
     network="VGG-16",

@@ -19,7 +19,7 @@ from solera.nn import ConvNet
 from solera.recipes import next_token
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import grey, load_cifar, load_npz, require_cifar, require_files, shrunk
-from solera.recipes.many_classes_page import CAPTIONS, CLAIMS, PUBLISHED, WITH_AUX, Found, draw, page
+from solera.recipes.many_classes_page import CLAIMS, CLIP, PUBLISHED, TOKENS_HOW, WITH_AUX, Found, draw, page
 from solera.recipes.page import origin, pyplot
 from solera.training import Student, Training, distill
 
@@ -27,7 +27,6 @@ OMNIGLOT, FASHION = "images/omniglot_28x28.npz", "images/fashion_mnist.npz"
 TURNS, EACH, TEST = 4, 20, 4  # rotations of a character, images of a class, and how many of these are for the test
 METHODS: dict[str, Method] = {"EnD": EnD(), "EnD²": EnD2(), "Proxy": ProxyDirichlet(), WITH_AUX: ProxyDirichlet()}
 UNFAMILIAR = 2000  # images of each unfamiliar set
-CLIP = 1.0  # of students' gradients: EnD²'s are now and then so large that training never recovers
 CAPTION_EPOCHS, CAPTION_LR = {"members": 4, "student": 6}, 3e-3
 LEAST_TOKENS = 300  # 256 bytes, special tokens, and some pairs
 
@@ -97,7 +96,7 @@ class ManyClasses(Recipe):
         how = ""
         if self.tokens:
             found[f"{self.tokens:,} tokens"] = work.remember("tokens", partial(self._answered, self.captions, work))
-            how = CAPTIONS.format(recipe=self, epochs=CAPTION_EPOCHS, rate=CAPTION_LR, size=2 * self.batch_size)
+            how = TOKENS_HOW.format(recipe=self, epochs=CAPTION_EPOCHS, rate=CAPTION_LR, size=2 * self.batch_size)
         return page(self, found, how, origin(self, "many-classes", work))
 
     def _answered(self, ask: Callable[[], Question], work: Workspace) -> dict[str, Any]:

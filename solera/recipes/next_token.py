@@ -38,17 +38,18 @@ def places(lines: list[str], tokenizer: Tokenizer, count: int, seed: int) -> Ask
 
 
 def load(folder: str, tokens: int, count: int, seed: int) -> Captions:
-    """`count` places to learn from, a fifth as many to choose by, and as many to be judged on.
+    """`count` places to learn from, and at most a fifth as many to choose by and to be judged on.
 
-    Unfamiliar: French captions, and English ones whose tokens before the place were shuffled.
+    Unfamiliar: French captions, and English ones whose tokens before the place, none of them the start, were shuffled.
     """
     train, held, test, french = (read_lines(Path(folder) / name) for name in FILES)
     tokenizer = train_bpe(train, tokens, lowercase=True)
     asked = places(test, tokenizer, count // 5, seed)
-    order = torch.rand(asked[0].shape, generator=generator(seed, "shuffled")).argsort(-1)
+    inside = asked[0][(asked[0] != tokenizer.start).all(-1)]
+    order = torch.rand(inside.shape, generator=generator(seed, "shuffled")).argsort(-1)
     unfamiliar = {
         "French": places(french, tokenizer, count // 5, seed)[0],
-        "shuffled": asked[0].gather(-1, order),
+        "shuffled": inside.gather(-1, order),
     }
     return Captions(places(train, tokenizer, count, seed), places(held, tokenizer, count // 5, seed), asked, unfamiliar)
 

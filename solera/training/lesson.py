@@ -17,7 +17,7 @@ from solera.core.errors import DivergedError
 from solera.data import Batch, ManyBatches
 from solera.methods.base import Method
 from solera.methods.end import EnD
-from solera.nn.call import call
+from solera.nn.call import call, laid_out
 from solera.nn.last_layer import Unfinished, call_unfinished
 from solera.perturbations import Perturbation
 from solera.tasks import Row, Task
@@ -132,7 +132,7 @@ class Lesson:
         found, device = [], next(iter(self.student.parameters())).device
         for batch in self.held:
             batch = batch.to(device)
-            loss = objective(call(self.student, batch.inputs), batch, 1.0)
+            loss = objective(call(self.student, laid_out(self.student, batch.inputs)), batch, 1.0)
             counts = torch.ones_like(loss, dtype=torch.bool) if batch.weight is None else batch.weight > 0
             found.append(loss[counts & self.task.labelled(batch, loss.ndim) if labelled else counts].double().cpu())
         return torch.cat(found)
@@ -145,7 +145,7 @@ class Lesson:
         batch = first.to(device_named(training.device))
         for _ in range(2):  # the first one also pays for what is set up once
             start = time.perf_counter()
-            batch.average(objective(call(network, batch.inputs), batch, 0.0)).backward()
+            batch.average(objective(call(network, laid_out(network, batch.inputs)), batch, 0.0)).backward()
             network.zero_grad(set_to_none=True)
             taken.append(time.perf_counter() - start)
         for name, buffer in self.student.named_buffers():
@@ -161,7 +161,7 @@ def likeness(network: nn.Module, method: Method, teacher: Teacher, batches: Iter
     for batch in islice(batches, LOOKED_AT):
         batch = batch.to(device)
         said = teacher(batch)
-        found = task.compare(method.predict(call(network, batch.inputs)), said)
+        found = task.compare(method.predict(call(network, laid_out(network, batch.inputs))), said)
         counts = task.mask(replace(batch, target=None), said.total.shape).cpu().numpy()
         for name, column in found.items():
             array = column.cpu().numpy() if isinstance(column, Tensor) else column

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +145,9 @@ def _train(
         if prepare is not None:
             draw = generator(training.seed, "prepare", state.epoch, state.step, fabric.global_rank)
             batch = prepare(batch, draw)
-        batch = replace(batch, inputs=laid_out(network, batch.inputs))
         try:
-            loss = batch.average(objective(ask(network, batch.inputs, model), batch, progress))
+            output = ask(network, laid_out(network, batch.inputs), model)
+            loss = batch.average(objective(output, batch, progress))
         except DivergedError as error:
             raise _diverged(title, str(error), state, optimizer, seen) from error
         value = loss.item()
@@ -261,8 +261,7 @@ def validate(
     total, size = 0.0, 0.0
     for batch in batches:
         batch = (batch if admit is None else admit(batch, True)).to(device)
-        batch = replace(batch, inputs=laid_out(network, batch.inputs))
         weight = float(batch.weight.sum()) if batch.weight is not None else float(len(batch))
-        total += batch.average(objective(ask(network, batch.inputs), batch, 1.0)).item() * weight
+        total += batch.average(objective(ask(network, laid_out(network, batch.inputs)), batch, 1.0)).item() * weight
         size += weight
     return total / size

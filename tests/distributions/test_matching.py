@@ -140,3 +140,26 @@ def test_a_row_without_precision_stops_only_those_who_ask_about_it():
     with pytest.raises(ValueError, match="a member rules out"):
         matched_precision(last, "rmi", 4)
     assert matched_precision(last, "mi", 4).isfinite().all()
+
+
+@pytest.mark.parametrize("match", ["rmi", "epkl", "mi"])
+def test_parts_of_a_whole_share_one_precision_and_a_whole_keeps_its_gradient(match):
+    """What the first part asked for, in inference, is looked up by the next ones; a whole asked itself works anew."""
+    torch.manual_seed(0)
+    whole, device = Mixture(Categorical(torch.randn(6, 3, 4))), torch.device("cpu")
+    with torch.inference_mode():
+        first = matched_precision(whole.rows(torch.tensor([0, 1]), device), match, 4)
+    (kept,) = whole._columns.values()
+    assert not kept.is_inference()
+    kept.mul_(2)
+    torch.testing.assert_close(matched_precision(whole.rows(torch.tensor([1, 0]), device), match, 4), 2 * first.flip(0))
+    torch.testing.assert_close(matched_precision(whole, match, 4)[:2], first.clone())
+    logits = torch.randn(2, 3, 4, requires_grad=True)
+    asked = Mixture(Categorical(logits))
+    with torch.no_grad():
+        matched_precision(asked, match, 4)
+    assert matched_precision(asked, match, 4).requires_grad == (match != "mi")  # that one is solved for
+
+
+def test_one_class_has_no_precision_and_no_error():
+    assert matched_precision(Mixture(Categorical(torch.randn(2, 3, 1))), "rmi", 1).tolist() == [0.0, 0.0]

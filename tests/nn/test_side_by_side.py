@@ -9,6 +9,7 @@ from torch import nn
 from solera.nn import MLP, ConvNet
 from solera.nn.side_by_side import SideBySide
 from solera.nn.stacked import Stacked
+from solera.nn.standardize import Standardize
 from solera.teachers import Ensemble
 
 
@@ -110,7 +111,7 @@ STACKED = {
     "plain": lambda: MLP(6, 3, (8, 5)),
     "standardized": lambda: MLP(6, 3, (8, 5), standardize=True),
     "in units": lambda: MLP(6, 3, (8, 5), targets=1),
-    "by vmap": lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 3)),
+    "by vmap": lambda: nn.Sequential(nn.Flatten(), Standardize(6), nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 3)),
 }
 
 

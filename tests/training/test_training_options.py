@@ -12,6 +12,7 @@ from torch import nn
 from solera import Batches, EnD, Ensemble, Training, distill, fit, train_ensemble
 from solera.core.errors import DivergedError, MismatchError
 from solera.nn import MLP, ConvNet
+from solera.nn.call import laid_out
 from solera.training import checkpoint
 from solera.training.loop import train
 from tests.helpers import small_batches, small_ensemble
@@ -51,7 +52,7 @@ def plain(**settings):
 
 
 def test_images_are_trained_on_and_validated_channels_last():
-    """In any order in memory, and to the same weights as a step written out on images as they came."""
+    """The weights are those of a step written out on the images as they came."""
     images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 3
     torch.manual_seed(0)
     model = ConvNet((3, 8, 8), 3)
@@ -67,6 +68,47 @@ def test_images_are_trained_on_and_validated_channels_last():
     nn.functional.cross_entropy(other(images), labels).backward()
     optimizer.step()
     torch.testing.assert_close(weights(model), weights(other))
+
+
+class Viewing(nn.Module):
+    """Flattens by `view`, as many networks do: behind a convolution that refuses channels-last images."""
+
+    def __init__(self, convolves):
+        super().__init__()
+        self.body = nn.Conv2d(3, 4, 3, padding=1) if convolves else nn.Identity()
+        size = 64 * (4 if convolves else 3)
+        self.norm, self.dropout, self.last = nn.BatchNorm1d(size), nn.Dropout(0.5), nn.Linear(size, 3)
+
+    def forward(self, images):
+        inner = self.body(images)
+        return self.last(self.dropout(self.norm(inner.view(len(inner), -1))))
+
+
+def test_networks_that_flatten_by_view_are_trained_asked_and_distilled():
+    images, labels = torch.randn(8, 3, 8, 8), torch.arange(8) % 3
+    batches, training = Batches(images, labels, batch_size=8), Training(epochs=1)
+    members = [fit(Viewing(convolves), batches, training) for convolves in (True, False)]
+    distill(Ensemble(members), ConvNet((3, 8, 8), 3), batches, EnD(), training)
+    student = distill(Ensemble(members), Viewing(True), batches, EnD(), training)
+    torch.testing.assert_close(student.predict(images).mean, student.model(images).softmax(-1))
+
+
+def test_a_look_at_a_networks_layout_changes_nothing_about_it():
+    network, images = Viewing(True).train(), torch.randn(4, 3, 8, 8)
+    network.dropout.eval()  # a part that is not trained
+    before, state = copy.deepcopy(network.state_dict()), torch.get_rng_state()
+    assert laid_out(network, images) is images
+    assert torch.equal(torch.get_rng_state(), state)
+    assert [network.training, network.norm.training, network.dropout.training] == [True, True, False]
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_images_of_a_wrong_shape_leave_no_mark():
+    network = ConvNet((3, 8, 8), 3)
+    wrong, right = torch.randn(4, 1, 8, 8), torch.randn(4, 3, 8, 8)
+    assert laid_out(network, wrong) is wrong
+    assert laid_out(network, right).is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize(
