@@ -63,8 +63,8 @@ WHY = [
     ("losses", "Proxy-Dirichlet, eager", "uncompiled, each coefficient of four polynomials is a pass over all logits"),
     ("members", "mean and uncertainties", "a logarithm and a division for each member and class, beside its softmax"),
     ("metrics", "ECE", "both look for the largest of ten numbers first, which is most of the time"),
-    ("scaling", "2 processes", "the gradients are exchanged after every step, which takes a few milliseconds here"),
-    ("scaling", "4 processes", "four processes share two cores, and exchange their gradients after every step"),
+    ("processes", "2 processes", "the gradients are exchanged after every step, which takes a few milliseconds here"),
+    ("processes", "4 processes", "four processes share two cores, and exchange their gradients after every step"),
     (
         "serve",
         "served graph",
