@@ -1,7 +1,7 @@
 """Time and memory against examples N, classes K and members M: capture, an epoch from the store, evaluation, report.
 
 `python -m benchmarks scaling` prints the numbers, fits the exponents and draws docs/benchmarks/scaling.png.
-`SOLERA_SCALE=4` takes four times larger sizes.
+`SOLERA_SCALE=10` takes ten times as many examples, ten million at most.
 """
 
 import math
@@ -26,7 +26,7 @@ SCALE = float(os.environ.get("SOLERA_SCALE", "1"))
 PICTURE = Path(__file__).parents[1] / "docs" / "benchmarks" / "scaling.png"
 WIDTH = 16
 USUAL = {"N": 2000, "K": 100, "M": 5}
-SIZES = {"N": (1000, 4000, 16_000), "K": (10, 100, 1000, 10_000), "M": (2, 10, 50, 100)}
+SIZES = {"N": (1000, 10_000, 100_000, 1_000_000), "K": (10, 100, 1000, 10_000, 100_000), "M": (2, 10, 50, 100)}
 LEAST_MEGABYTES = 20.0  # less than that hides in memory that the process had freed before: no exponent of it
 LINEAR = 1.1  # an exponent of 1, and what a fit over a few points may be off
 
