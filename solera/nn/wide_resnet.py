@@ -28,7 +28,8 @@ class WideResNet(nn.Sequential):
 
     WRN-28-10 has 36.5 million parameters, WRN-16-1 0.17 million. With network and images
     `.to(memory_format=torch.channels_last)` a training step of WRN-16-1 (16 images, one CPU thread) took 55 ms instead
-    of 82; Solera lays the images out so by itself. `stride` is the first convolution's; with 2 all others see a quarter of the pixels.
+    of 82; Solera lays the images out so by itself. `stride` is the first convolution's; with 2 all others see a quarter
+    of the pixels.
     """
 
     def __init__(
