@@ -14,11 +14,12 @@ COLUMNS = ("accuracy", "NLL", "ECE", "PRR", "ρ knowledge")  # and the detection
 DIGITS = {"NLL": (3, 1), "ρ knowledge": (2, 1)}  # and what a number is multiplied by; others are in per cent
 CLIP = 1.0  # of students' gradients: now and then EnD²'s are so large that its training does not recover
 WITH_AUX = "Proxy + AUX"
+FAILS = "EnD² fails: 5 points or more behind EnD"
 PUBLISHED = "Proxy, with the one"  # the same weights, predicting with e^z + 1
 # a claim: of whom, beside whom, in which metric, from where on, and which way is up
 CLAIMS: dict[str, tuple[tuple[str, str], str, float, int]] = {
     "The ensemble is more accurate than one member": (("ensemble", "single"), "accuracy", 0.0, 1),
-    "EnD² fails: 5 points or more behind EnD": (("EnD²", "EnD"), "accuracy", 0.05, -1),
+    FAILS: (("EnD²", "EnD"), "accuracy", 0.05, -1),
     "The proxy is at most a point less accurate than EnD": (("Proxy", "EnD"), "accuracy", -0.01, 1),
     "... more accurate than one member": (("Proxy", "single"), "accuracy", 0.0, 1),
     "... has a lower NLL than one member": (("Proxy", "single"), "NLL", 0.0, -1),
@@ -100,7 +101,20 @@ def answer(found: Found) -> str:
     for title in (title for title in found if title.endswith("tokens")):
         told = _told(found[title], "OOD French knowledge")
         text.append(f"With {title} {_kept(found[title])} It tells French captions {told}")
-    return " ".join(text)
+    return " ".join([*text, *_failures(found)])
+
+
+def _failures(found: Found) -> list[str]:
+    """With how many classes EnD² fails, as its claim says, and with how many it does not."""
+    (one, other), metric, least, sign = CLAIMS[FAILS]
+    gaps = {title: found[title].get("gaps", {}).get(f"{one} − {other}", {}).get(metric) for title in found}
+    fails = {title: sign * gap[-1 if sign < 0 else 0] > least for title, gap in gaps.items() if gap is not None}
+    yes, no = ([title for title, failed in fails.items() if failed == wanted] for wanted in (True, False))
+    said = [
+        f"EnD² surely fails with {', '.join(yes)}" if yes else "",
+        f"it does not with {', '.join(no)}" if no else "",
+    ]
+    return ["; ".join(filter(None, said)) + "."] if yes else []
 
 
 def draw(found: Found, work: Workspace) -> None:
@@ -118,7 +132,7 @@ def draw(found: Found, work: Workspace) -> None:
         panel.minorticks_off()
     panels[1].set(yscale="log", yticks=(1, 2, 4, 8), yticklabels=("1", "2", "4", "8"))  # EnD²'s is far above the others
     panels[1].minorticks_off()
-    panels[0].legend(frameon=False)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     save_figure(figure, work.folder / "many-classes.png")
     plt.close(figure)
 

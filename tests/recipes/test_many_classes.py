@@ -68,6 +68,16 @@ def test_claims_follow_the_sign_of_what_is_better():
     assert "+10.0 (+8.0 to +11.0)" in worse[1], "the ends of an interval change places with its sign"
 
 
+def test_where_the_likelihood_fails_is_told_from_where_it_does_not():
+    def one(low, high):
+        rows = {name: {"accuracy": 0.6, "NLL": 1.5} for name in ("single", "ensemble", "EnD", "EnD²", "Proxy")}
+        return {"rows": rows, "gaps": {"EnD² − EnD": {"accuracy": [low, (low + high) / 2, high]}}}
+
+    found = {"60 classes": one(-0.3, -0.06), "242 classes": one(-0.3, -0.04)}
+    assert answer(found).endswith("EnD² surely fails with 60 classes; it does not with 242 classes.")
+    assert "fails" not in answer({"242 classes": one(-0.3, -0.04)})
+
+
 def test_the_answer_is_of_the_most_classes_and_of_the_alphabets_that_are_left():
     row = {"accuracy": 0.6, "NLL": 1.5}
     rows = {name: dict(row) for name in ("single", "ensemble", "EnD", "EnD²", "Proxy")}
