@@ -75,13 +75,13 @@ def claims(found: Found) -> str:
 
 def _kept(one: dict[str, Any]) -> str:
     """How right the proxy is, beside the others."""
-    rows = one["rows"]
-    accuracies = ", ".join(
-        f"{name} {_number(rows[name], 'accuracy')}" for name in ("single", "ensemble", "EnD", "EnD²")
-    )
-    losses = ", ".join(f"{name} {_number(rows[name], 'NLL')}" for name in ("single", "ensemble", "EnD²"))
-    right, loss = (_number(rows["Proxy"], metric) for metric in ("accuracy", "NLL"))
-    return f"the proxy is right on {right} % ({accuracies}), with an NLL of {loss} ({losses})."
+
+    def beside(metric: str, unit: str) -> str:
+        names = ("single", "ensemble", "EnD", "EnD²")
+        others = ", ".join(f"{name} {_number(one['rows'][name], metric)}" for name in names)
+        return f"{_number(one['rows']['Proxy'], metric)}{unit} ({others})"
+
+    return f"the proxy is right on {beside('accuracy', ' %')}, with an NLL of {beside('NLL', '')}."
 
 
 def _told(one: dict[str, Any], key: str) -> str:
@@ -109,12 +109,8 @@ def _failures(found: Found) -> list[str]:
     (one, other), metric, least, sign = CLAIMS[FAILS]
     gaps = {title: found[title].get("gaps", {}).get(f"{one} − {other}", {}).get(metric) for title in found}
     fails = {title: sign * gap[-1 if sign < 0 else 0] > least for title, gap in gaps.items() if gap is not None}
-    yes, no = ([title for title, failed in fails.items() if failed == wanted] for wanted in (True, False))
-    said = [
-        f"EnD² surely fails with {', '.join(yes)}" if yes else "",
-        f"it does not with {', '.join(no)}" if no else "",
-    ]
-    return ["; ".join(filter(None, said)) + "."] if yes else []
+    yes, no = (", ".join(title for title in fails if fails[title] == wanted) for wanted in (True, False))
+    return [f"EnD² surely fails with {yes}{f'; it does not with {no}' if no else ''}."] if yes else []
 
 
 def draw(found: Found, work: Workspace) -> None:
