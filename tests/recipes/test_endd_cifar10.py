@@ -183,7 +183,7 @@ def test_the_teacher_speaks_of_plain_images_and_the_student_sees_others(files, m
 
 @pytest.mark.parametrize(
     ("name", "rate", "epochs"),
-    [("EnD", 0.1, 16), ("EnD²+AUX", 0.02, 16), ("T₀ = 1", 0.02, 16), ("Proxy+AUX", 0.1, 16), ("PN", 0.05, 20)],
+    [("EnD", 0.1, 30), ("EnD²+AUX", 0.02, 30), ("T₀ = 1", 0.02, 30), ("Proxy+AUX", 0.1, 30), ("PN", 0.05, 20)],
 )
 def test_each_student_has_its_rate_its_length_and_the_precision(name, rate, epochs, files, tmp_path, monkeypatch):
     asked = []
