@@ -42,7 +42,8 @@ def compare(metric: str, scores: str, cases: Cases, referee: float = math.nan) -
     samples = measure(cases, rounds=5)
     if TORCHMETRICS in cases:
         goal = 2.0 if metric.startswith("ECE") else None
-        compare_samples(f"{metric}, {scores}: speed ÷ torchmetrics'", samples, OURS, TORCHMETRICS, at_least=goal)
+        title = f"{metric}, {scores}: {'time' if goal is None else 'speed'} ÷ torchmetrics'"
+        compare_samples(title, samples, OURS, TORCHMETRICS, at_least=goal)
     others = (TORCHMETRICS, SCIKIT_LEARN)
     times = [f"{ratio(samples, name, OURS):.1f}" if name in cases else "—" for name in others]
     apart = [abs(values.get(name, math.nan) - values[OURS]) for name in (*others, FLOAT64)]
