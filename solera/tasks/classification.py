@@ -12,6 +12,7 @@ from torch import Tensor
 
 from solera import metrics
 from solera.core.checks import require_labels
+from solera.core.rowwise import rowwise
 from solera.data import UNLABELLED, Batch
 from solera.distributions.base import Prediction
 from solera.distributions.categorical import Categorical, log_mean
@@ -119,9 +120,9 @@ class Classification(Task):
         """`agrees`, and `kl` = KL[reference's mean ‖ prediction's mean]."""
         p, q = reference.mean, prediction.mean.to(reference.mean.device)
         agrees = p.argmax(-1) == q.argmax(-1)
-        p, q = p.double(), q.double()
-        kl = (torch.xlogy(p, p) - torch.xlogy(p, q)).sum(-1).clamp(min=0)
-        return {"agrees": agrees, "kl": kl}
+        rows = [part.flatten(0, -2) for part in (p, q)]
+        (kl,) = rowwise(_kl, [rows[0].new_empty(len(rows[0]), dtype=torch.float64)], *rows)
+        return {"agrees": agrees, "kl": kl.view(agrees.shape)}
 
     def likeness(self, columns: Columns) -> Row:
         return {"agreement": mean_of(columns, "agrees"), "KL from the ensemble": mean_of(columns, "kl")}
@@ -189,6 +190,12 @@ class Classification(Task):
             return [self.label(one, names) for one in target]
         number = int(target)
         return None if number == UNLABELLED else names[number] if names else str(number)
+
+
+def _kl(p: Float[Tensor, "N K"], q: Float[Tensor, "N K"]) -> tuple[Float[Tensor, " N"]]:
+    """Σ_k p_k ln(p_k/q_k) in float64, with one logarithm a class; 0 where p_k is."""
+    p, q = p.double(), q.double()
+    return (torch.xlogy(p, torch.where(p > 0, p / q, 1.0)).sum(-1).clamp(min=0),)
 
 
 def _squares(mean: Float[Tensor, "*batch K"]) -> Float[Tensor, "*batch"]:
