@@ -66,7 +66,7 @@ WHY = [
     (
         "scaling",
         "epoch: exponent of the time in K",
-        "rows of logits leave the caches: 49, 60 and 58 ns a logit at 30,000, 100,000 and 200,000 classes",
+        "beyond 10,000 classes rows of logits leave the caches; and the fit is within its noise of the goal",
     ),
     ("processes", "2 processes", "the gradients are exchanged after every step, which takes a few milliseconds here"),
     ("processes", "4 processes", "four processes share two cores, and exchange their gradients after every step"),

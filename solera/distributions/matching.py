@@ -80,6 +80,11 @@ def _by_knowledge(targets: Targets, classes: int) -> Float[Tensor, "*batch"]:
     return solved.clone()
 
 
+def _spread(targets: Targets, match: Match) -> Float[Tensor, "*batch"]:
+    """What a Dirichlet of precision (K − 1)/spread has in common with the members, by "rmi" or "epkl"."""
+    return 2 * targets.rmi if match == "rmi" else targets.epkl
+
+
 def require_match(match: str) -> None:
     """Refuses a word that names no way to match."""
     if match not in get_args(Match):
@@ -97,12 +102,12 @@ def matched_precision(targets: Targets, match: Match, classes: int) -> Float[Ten
     def found(whole: Targets) -> Float[Tensor, "*batch"]:
         if match == "mi":
             return _by_knowledge(whole, classes)
-        return (classes - 1) / (2 * whole.rmi if match == "rmi" else whole.epkl).clamp(min=SMALLEST_SPREAD)
+        return (classes - 1) / _spread(whole, match).clamp(min=SMALLEST_SPREAD)
 
     once = isinstance(targets, Mixture)
     precision = targets.once(f"precision by {match}, {classes} classes", found) if once else found(targets)
     if match != "mi" and classes > 1 and not bool((precision > 0).all()):
-        spread = 2 * targets.rmi if match == "rmi" else targets.epkl
+        spread = _spread(targets, match)
         raise ValueError(
             f"the members' spread by match={match!r} is {spread[~spread.isfinite()][0]}: a member rules out (logit −∞) "
             "a class that another allows, or says NaN: use match='mi', which allows the first, or give such a class a "
