@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from solera.core.hardware import multiplies_bfloat16
 from solera.core.seeds import stream
 from solera.data import Augmented, Batches
 from solera.data.batch import UNLABELLED
@@ -79,7 +80,7 @@ LAPTOP = Scale(
     temperature=2.0,
     fewer=(),
     temperatures=(1.0,),
-    precision="bf16-mixed",
+    precision="bf16-mixed" if multiplies_bfloat16() else "auto",
     chosen="""Network, rates and lengths were chosen on the held-out images. An earlier run had WRN-10-1 without a
 stride (members right on 70 to 72 % of them), whose students were no better than one member. Of WRN-10-2 with the
 stride, which takes less time, members are right on 72.2 to 74.8 %, five together on 77.6 %, EnD after 30 epochs on

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from solera.core.hardware import multiplies_bfloat16
 from solera.core.seeds import generator, stream
 from solera.data import Augmented, Batches
 from solera.data.batch import UNLABELLED
@@ -74,7 +75,7 @@ LAPTOP = Scale(
     repeats=3,
     corrupted=100,
     stride=2,
-    precision="bf16-mixed",
+    precision="bf16-mixed" if multiplies_bfloat16() else "auto",
     without=("BE + ConfODS", "BE + TDiv−SDiv"),
     chosen="by KD's NLL on CIFAR-10's held-out images: 1.079, 1.031 and 0.990 after 4, 8 and 12 epochs, where members "
     "had 1.017 to 1.059; 16 would have gained 0.002 more",

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from solera.core.disk import fingerprint
 from solera.core.fused import at_least_single
+from solera.core.hardware import warn_of_slow_bfloat16
 from solera.core.renamed import RenamedAttribute, renamed_arguments
 from solera.data import Batch, as_inputs, map_tensors, tensors_in
 from solera.data.names import Names, as_names
@@ -162,7 +163,10 @@ class Ensemble(nn.Module):
         """The context in which a member is asked."""
         if self.precision == "32-true" or not _has_weights(model):
             return nullcontext()
-        return torch.autocast(tensors_in(inputs)[0].device.type, torch.bfloat16)
+        where = tensors_in(inputs)[0].device.type
+        if where == "cpu":
+            warn_of_slow_bfloat16(self.precision, "leave Ensemble(precision=...) out")
+        return torch.autocast(where, torch.bfloat16)
 
     def check(self, batch: Batch) -> None:
         """A live teacher answers for anything but an example that every member was trained on."""

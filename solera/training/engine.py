@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from solera.core.hardware import warn_of_slow_bfloat16
+
 
 class Alone:
     """One process, full precision."""
@@ -61,6 +63,8 @@ def engine(precision: str = "auto", device: str = "auto") -> Any:
     """Alone by default; a launched Fabric for mixed precision or as one of WORLD_SIZE processes under `torchrun`."""
     world, where = int(os.environ.get("WORLD_SIZE", "1")), device_named(device)
     precision = precision_named(precision, device)
+    if where.type == "cpu":
+        warn_of_slow_bfloat16(precision, "leave Training(precision=...) at 'auto'")
     if world == 1 and precision == "32-true":
         return Alone(where)
 

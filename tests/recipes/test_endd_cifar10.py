@@ -198,7 +198,7 @@ def test_each_student_has_its_rate_its_length_and_the_precision(name, rate, epoc
     images = recipe.images()
     recipe._student(Labels(classes=10), name, images, images.seen, 0, Workspace(tmp_path / "run", {}))
     (training,) = asked
-    assert (training.lr, training.epochs, training.precision) == (rate, epochs, "bf16-mixed")
+    assert (training.lr, training.epochs, training.precision) == (rate, epochs, LAPTOP.precision)
 
 
 def test_members_see_augmented_images_and_remembered_targets_are_those_of_plain_ones(files, tmp_path, monkeypatch):
