@@ -95,11 +95,21 @@ def _passes(network: nn.Module, images: Tensor) -> bool:
     return True
 
 
+def _overruns(part: nn.Conv2d) -> bool:
+    """Whether its weights' gradient corrupts memory on channels-last images, and with it aborts the process.
+
+    With AVX2 and nothing later, oneDNN writes behind its buffer where a 1×1 convolution with a stride has fewer than
+    eight input channels.
+    """
+    return part.kernel_size == (1, 1) and part.stride != (1, 1) and part.in_channels // part.groups < 8
+
+
 def _takes_channels_last(network: nn.Module, images: Tensor) -> bool:
     """Whether it convolves, and such images pass through it: a `view` behind a convolution refuses them."""
     if network not in _CHANNELS_LAST:
         few = images[:2].detach()
-        convolves = any(isinstance(part, nn.Conv2d) for part in network.modules())
+        convolutions = [part for part in network.modules() if isinstance(part, nn.Conv2d)]
+        convolves = bool(convolutions) and not any(map(_overruns, convolutions))
         found = convolves and _passes(network, few.to(memory_format=torch.channels_last))
         if convolves and not found and not _passes(network, few):
             return False  # these are no images for it in any layout

@@ -107,6 +107,18 @@ def test_a_look_at_a_networks_layout_changes_nothing_about_it():
         assert torch.equal(tensor, before[name]), name
 
 
+@pytest.mark.parametrize(("channels", "stride", "kernel", "last"), [
+    (7, 2, 1, False), (8, 2, 1, True), (4, 1, 1, True), (4, 2, 3, True), (4, (1, 2), 1, False),
+])  # fmt: skip
+def test_images_stay_as_they_are_where_channels_last_corrupts_memory(channels, stride, kernel, last):
+    """On a CPU with AVX2 and nothing later the gradients of such a convolution abort the process."""
+    network = nn.Sequential(nn.Conv2d(3, channels, 3), nn.Conv2d(channels, 8, kernel, stride))
+    asked = laid_out(network, torch.randn(4, 3, 8, 8))
+    assert asked.is_contiguous(memory_format=torch.channels_last) is last
+    for _ in range(20):
+        network(asked).sum().backward()
+
+
 def test_images_of_a_wrong_shape_leave_no_mark():
     network = ConvNet((3, 8, 8), 3)
     wrong, right = torch.randn(4, 1, 8, 8), torch.randn(4, 3, 8, 8)
