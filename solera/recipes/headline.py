@@ -1,11 +1,8 @@
 """The promise on the first line of the README, measured: eight problems, and the student that defaults give."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
-
-import torch
 
 from solera.core.checks import require_positive
 from solera.core.seeds import stream
@@ -14,9 +11,7 @@ from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import require_files
 from solera.recipes.headline_page import draw, page
 from solera.recipes.page import pyplot
-from solera.recipes.problems import FILES, PROBLEMS, Problem
-from solera.training import Distiller, Student
-from solera.training.settings import PATIENT
+from solera.recipes.problems import FILES, PROBLEMS, Problem, distilled
 
 METRICS = {"categorical": ("accuracy", "NLL", "ECE"), "gaussian": ("RMSE", "NLL")}
 
@@ -65,7 +60,7 @@ class Headline(Recipe):
         seed, place = stream(self.seed, name, number), work.folder / f"{name}-{number}"
         ensemble = problem.teach(problem, seed)
         work.say(f"{name}, study {number + 1}: distilling")
-        student = self._student(problem, ensemble, seed, place)
+        student = distilled(problem, ensemble, seed, place)
         models = {"single": ensemble.member(0), "ensemble": ensemble, "student": student}
         x, y = problem.test
         judged = evaluate(models, x, y, unfamiliar=problem.unfamiliar, resamples=self.resamples)
@@ -83,14 +78,3 @@ class Headline(Recipe):
             "method": type(student.method).__name__,
             "draws": {model: {metric: judged.draws[model][metric].tolist() for metric in wanted} for model in models},
         }
-
-    def _student(self, problem: Problem, ensemble: Any, seed: int, place: Path) -> Student:
-        """By defaults: the network is that of a member where the members are networks for such a task."""
-        if (place / "student" / "config.json").exists():
-            return Student.load(place / "student")
-        torch.manual_seed(stream(seed, "student"))
-        model = None if problem.network is None else problem.network(problem)
-        distiller = Distiller(model, training=replace(PATIENT, seed=seed), folder=place / "training")
-        distiller.fit(ensemble, problem.x, problem.y, unlabelled=problem.unlabelled, validation=problem.validation)
-        distiller.student_.save(place / "student")
-        return distiller.student_

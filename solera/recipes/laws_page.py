@@ -7,7 +7,7 @@ import torch
 
 from solera.distributions import Dirichlet, DirichletMixture, LogisticNormal
 from solera.recipes.base import Workspace
-from solera.recipes.page import judged, over_repeats, pyplot, save_figure, spread, table
+from solera.recipes.page import judged_cell, over_repeats, pyplot, save_figure, spread, table
 
 if TYPE_CHECKING:
     from solera.recipes.laws import Laws
@@ -31,23 +31,49 @@ def cell(rows: list[dict[str, float]], metric: str) -> str:
     return spread(values, DIGITS[metric], 100 if metric in PER_CENT else 1) if values else "–"
 
 
-def claims(found: Found) -> list[str]:
+CLAIMS = {  # what a richer law should do: the metric, the least difference, its scale and digits
+    "makes the members likelier, nats": ("log-likelihood", 0.0, 1, 2),
+    "has a lower NLL, nats": ("NLL", 0.0, 1, 3),
+    "loses at most half a point of accuracy, points": ("accuracy", -0.005, 100, 1),
+    "tells unfamiliar inputs better, points of AUROC": ("OOD AUROC", 0.0, 100, 1),
+}
+
+
+def claims(found: Found) -> str:
     """Whether each richer law beats EnD²'s Dirichlet on each set, surely or by the mean."""
-    lines = []
+    rows = []
     for name, models in found.items():
         plain, *richer = (model for model in models if model != "ensemble")
         for law in richer:
-            for metric, what in (
-                ("log-likelihood", "makes the members likelier than EnD²'s Dirichlet does, in nats"),
-                ("NLL", "has a lower NLL, in nats"),
-            ):
-                ends = [value / 100 for value in paired(models, law, plain, metric)]  # `judged` speaks in hundredths
-                lines.append(judged(f"{name}: the {law} {what}", *ends))
-            claim = f"{name}: the {law} loses at most half a point of EnD²'s accuracy, in points"
-            lines.append(judged(claim, *paired(models, law, plain, "accuracy"), least=-0.005))
-            claim = f"{name}: the {law} tells unfamiliar inputs better by knowledge, in points of AUROC"
-            lines.append(judged(claim, *paired(models, law, plain, "OOD AUROC")))
-    return lines
+            cells = [
+                judged_cell(*paired(models, law, plain, metric), least, scale, digits)
+                for metric, least, scale, digits in CLAIMS.values()
+            ]
+            rows.append([f"{name}: {law}", *cells])
+    return table(["set: law", *CLAIMS], rows)
+
+
+def answer(found: Found) -> str:
+    """What came out, in a sentence a set."""
+    said = []
+    for name, models in found.items():
+        plain, *richer = (model for model in models if model != "ensemble")
+        likelier, lower = (
+            [law for law in richer if paired(models, law, plain, metric)[0] > 0] for metric in ("log-likelihood", "NLL")
+        )
+        ensemble, first, *others = (
+            f"{model} {100 * np.mean([row['OOD AUROC'] for row in rows]):.0f}" for model, rows in models.items()
+        )
+        said.append(
+            f"On {name} the members are surely likelier under {_listed(likelier)} than under EnD²'s Dirichlet, and the "
+            f"NLL is surely lower with {_listed(lower)}; unfamiliar inputs are told by knowledge with an AUROC of "
+            f"{first}, {', '.join(others)} ({ensemble})."
+        )
+    return "\n".join(said)
+
+
+def _listed(laws: list[str]) -> str:
+    return " and ".join(f"the {law}" for law in laws) or "no richer law"
 
 
 def samples(law: Any, random: torch.Generator, count: int = 4000) -> list[float]:
@@ -89,19 +115,13 @@ def page(recipe: "Laws", found: Found, made: str) -> str:
         name: table(["law", *DIGITS], [[model, *(cell(rows, m) for m in DIGITS)] for model, rows in models.items()])
         for name, models in found.items()
     }
-    return PAGE.format(recipe=recipe, claims="\n".join(claims(found)), made=made, **tables)
+    return PAGE.format(recipe=recipe, answer=answer(found), claims=claims(found), made=made, **tables)
 
 
 PAGE = """# When is a Dirichlet not enough?
 
-A student of EnD² answers with one Dirichlet, which has one mode. Where the members of an ensemble are of two kinds, a
-mixture of Dirichlets or a logistic-normal may say better what they say. Asked: does it, and does anything else get
-better with it?
-
-Log-likelihood: of the members' predictions (smoothed by 1e-4, as in training) on test inputs under each student's
-law, in nats for each member; higher is better. Knowledge kept: the student's mean knowledge divided by the
-ensemble's. ρ knowledge: rank correlation with the ensemble's. OOD AUROC: unfamiliar inputs told by knowledge.
-Accuracy and AUROC in per cent. Mean and standard deviation over {recipe.repeats} repeats.
+Members of two kinds disagree in two camps, and a Dirichlet has one mode: does a mixture of Dirichlets or a
+logistic-normal say better what they say, and does anything else get better with it? {answer}
 
 **Annotators** (made up): three clouds in the plane, and a fourth in the middle that one annotator calls class 0 and
 the other class 1. {recipe.members} networks learn from each. Unfamiliar: inputs far from all clouds.
@@ -115,9 +135,14 @@ the sixth kind, cotton crop.
 
 ![What each law says of one disputed input](laws.png)
 
-What held, by paired 95 % intervals over the repeats (Student's t):
+What held of each richer law beside EnD²'s Dirichlet, by paired 95 % intervals over the repeats (Student's t):
 
 {claims}
+
+Log-likelihood: of the members' predictions (smoothed by 1e-4, as in training) on test inputs under each student's
+law, in nats for each member; higher is better. Knowledge kept: the student's mean knowledge divided by the
+ensemble's. ρ knowledge: rank correlation with the ensemble's. OOD AUROC: unfamiliar inputs told by knowledge.
+Accuracy and AUROC in per cent. Mean and standard deviation over {recipe.repeats} repeats.
 
 How: students are MLPs (64, 64) of {recipe.steps} steps, the same for every law (AdamW, rate 0.003, weight decay
 0.001, batches of 64), distilled on the training inputs and, beside them, half as many unlabelled auxiliary inputs:

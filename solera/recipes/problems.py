@@ -1,20 +1,23 @@
-"""Eight problems for the recipe `headline`: rows, images and continuous targets, each with its ensemble."""
+"""Eight problems for the recipes `headline` and `unfamiliar`, each with its ensemble and the student of defaults."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from solera.core.seeds import generator
+from solera.core.seeds import generator, stream
 from solera.data import Batches
 from solera.ensembles import train_ensemble
+from solera.methods import Method
 from solera.nn import MLP, ConvNet
 from solera.recipes import tabular, uci
 from solera.recipes.data import grey, load_npz
 from solera.teachers import Ensemble
-from solera.training import Training
+from solera.training import Distiller, Student, Training
+from solera.training.settings import PATIENT
 
 TREES = 8  # members of an ensemble of LightGBMs, each of 100 trees
 OTHERS = 2000  # inputs of an unfamiliar set
@@ -52,6 +55,26 @@ class Problem:
         order = torch.randperm(len(self.x), generator=generator(0, purpose))
         part, rest = order[: round(share * len(order))], order[round(share * len(order)) :]
         return replace(self, x=self.x[rest], y=self.y[rest]), (self.x[part], self.y[part])
+
+
+def distilled(
+    problem: Problem,
+    ensemble: Ensemble,
+    seed: int,
+    place: Path,
+    method: Method | None = None,
+    auxiliary: Tensor | None = None,
+) -> Student:
+    """By defaults: the network is that of a member where the members are networks for such a task."""
+    if (place / "student" / "config.json").exists():
+        return Student.load(place / "student")
+    torch.manual_seed(stream(seed, "student"))
+    model = None if problem.network is None else problem.network(problem)
+    distiller = Distiller(model, method, replace(PATIENT, seed=seed), folder=place / "training")
+    given = {"unlabelled": problem.unlabelled, "validation": problem.validation}
+    student = distiller.fit(ensemble, problem.x, problem.y, auxiliary, **given).student_
+    student.save(place / "student")
+    return student
 
 
 def boosted(problem: Problem, seed: int) -> Ensemble:

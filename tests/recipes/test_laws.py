@@ -13,7 +13,7 @@ from solera.distributions import Dirichlet, DirichletMixture, LogisticNormal
 from solera.recipes import find, laws, names
 from solera.recipes.base import Workspace, settings_of
 from solera.recipes.laws import LAWS, SETS, Laws, annotated
-from solera.recipes.laws_page import claims, paired, samples
+from solera.recipes.laws_page import answer, claims, paired, samples
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not beside the project")
@@ -43,12 +43,15 @@ def test_differences_are_paired():
 
 
 def test_a_law_that_loses_loses_on_the_page():
-    lines = claims({"annotators": made_up((0.0, 0.5, -0.5))})
-    mixture, normal = lines[:4], lines[4:]
-    assert all(line.startswith("- **Held**") for line in mixture)
-    assert all(line.startswith("- **Not held**") for line in normal)
-    said = float(mixture[0].rsplit("(")[-1].split(",")[0])
-    assert said == pytest.approx(0.5, abs=0.02), "nats are not said in hundredths"
+    found = {"annotators": made_up((0.0, 0.5, -0.5))}
+    mixture, normal = (line.split(" | ")[1:] for line in claims(found).splitlines()[2:])
+    assert all(cell.startswith("**Held** ") for cell in mixture)
+    assert all(cell.startswith("**Not held** ") for cell in normal)
+    nats, _, points, _ = (float(cell.split()[1]) for cell in mixture)
+    assert (nats, points) == pytest.approx((0.5, 50), rel=0.03)
+    said = answer(found)
+    assert said.count("the mixture of Dirichlets") == 2
+    assert "the logistic-normal" not in said
 
 
 def test_samples_have_the_mean_of_their_law():
