@@ -99,14 +99,14 @@ SETS = (
         "tabular/letter.npz",
         "`x_train`, `y_train`, `x_test`, `y_test`: the first 16,000 and the last 4,000 rows",
         "Debian package r-cran-mlbench",
-        "headline, tabular",
+        "headline, tabular, unfamiliar",
     ),
     DataSet(
         "Satellite",
         "tabular/satellite.npz",
         "as letter; 4,435 and 2,000 rows",
         "Debian package r-cran-mlbench",
-        "headline, laws, tabular",
+        "headline, laws, tabular, unfamiliar",
     ),
     DataSet(
         "WikiNEuRal",

@@ -141,7 +141,8 @@ What held of each richer law beside EnD²'s Dirichlet, by paired 95 % intervals 
 
 Log-likelihood: of the members' predictions (smoothed by 1e-4, as in training) on test inputs under each student's
 law, in nats for each member; higher is better. Knowledge kept: the student's mean knowledge divided by the
-ensemble's. ρ knowledge: rank correlation with the ensemble's. OOD AUROC: unfamiliar inputs told by knowledge.
+ensemble's. ρ knowledge: rank correlation with the ensemble's. OOD AUROC: unfamiliar inputs told by knowledge; below 50
+a student is surer of them than of test inputs, and no law mends what its network never learned about such inputs.
 Accuracy and AUROC in per cent. Mean and standard deviation over {recipe.repeats} repeats.
 
 How: students are MLPs (64, 64) of {recipe.steps} steps, the same for every law (AdamW, rate 0.003, weight decay
