@@ -59,9 +59,9 @@ class Uci(Recipe):
 
     data: str = "../shared/data"
     sets: tuple[str, ...] = tuple(PAPER)
-    splits: int = 3
+    splits: int = 5
     members: int = 10
-    steps: int = 4000  # at most, for an ensemble; a student takes as many as its ensemble did, half of these at least
+    steps: int = 20000  # at most, for an ensemble; a student takes as many as its ensemble did, half of these at least
 
     def __post_init__(self) -> None:
         for name in ("splits", "members", "steps"):
