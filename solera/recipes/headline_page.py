@@ -207,6 +207,9 @@ ensemble's.
 
 {claims}
 {less_sure(found)}
+Why students of letter and satellite tell unfamiliar rows worse than their ensembles, and that a head for each member
+mends it: [Unfamiliar rows](unfamiliar.md). What a network loses to boosted trees on adult: [Tabular](tabular.md).
+
 ## How
 
 Letter: A to V known (3,000 labelled rows, the others unlabelled), W to Z unfamiliar. Satellite: the last of six soils
