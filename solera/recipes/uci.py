@@ -270,9 +270,9 @@ is larger than theirs (the last table).
 
 ## Knowledge
 
-Knowledge uncertainty (a variance) of the median test row, its rank correlation ρ with the ensemble's over the test rows,
-and how often the 90 % interval holds the target. The median, since a few rows far from all others make a mean: there the
-members disagree hundreds of times as much as elsewhere, and a Normal-Wishart's κ, which is extrapolated, says millions.
+Knowledge uncertainty (a variance) of the median test row, its rank correlation ρ with the ensemble's over the test
+rows, and how often the 90 % interval holds the target. The median, since a few rows far from all others make a mean:
+the members disagree there hundreds of times as much as elsewhere, and a Normal-Wishart's κ is extrapolated.
 
 {kept}
 
