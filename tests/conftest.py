@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
-from jaxtyping import install_import_hook
 
 from tests import browser as chromium
 from tests import typecheck
 
-# Before anything imports solera: every annotated function checks its tensors from now on.
-install_import_hook("solera", "tests.typecheck.checker")
+typecheck.install()
 
 from solera.core.progress import quiet  # noqa: E402
 
@@ -34,6 +32,12 @@ def _alike_in_any_order():
     typecheck.check_again()
     with quiet():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _models_are_timed_briefly(monkeypatch):
+    """An evaluation times every model for up to a second; few tests look at that."""
+    monkeypatch.setattr("solera.evaluation.latency.ROUNDS", 3)
 
 
 @pytest.fixture
