@@ -51,17 +51,11 @@ def quiet(browser) -> bool:
 
 
 @pytest.mark.parametrize("kind", CONTENTS)
-def test_loads_without_network_or_errors(show, kind):
-    browser = show(CONTENTS[kind]())
+def test_loads_without_network_or_errors_and_fits_a_phone(show, kind):
+    browser = show(CONTENTS[kind](), width=360)
     charts = browser.run("return [...document.querySelectorAll('.chart')].map(c => [c.id, (c.data || []).length])")
     assert charts
     assert all(traces for _, traces in charts), charts
-    assert quiet(browser)
-
-
-@pytest.mark.parametrize("kind", CONTENTS)
-def test_fits_a_phone(show, kind):
-    browser = show(CONTENTS[kind](), width=360)
     assert browser.run("return document.documentElement.scrollWidth") == 360
     sideways = browser.run("window.scrollTo(200, 0); return window.scrollX")
     assert sideways == 0

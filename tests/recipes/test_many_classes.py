@@ -19,6 +19,11 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not
 TINY = {"classes": (6, 10), "members": 2, "epochs": 1, "steps": 1, "tokens": 300, "places": 500, "resamples": 10}
 
 
+@pytest.fixture
+def _few_captions(monkeypatch):
+    monkeypatch.setattr(next_token, "read_lines", lambda file: read_lines(file)[:300])
+
+
 @pytest.mark.data
 @needs_data
 @pytest.mark.parametrize(("classes", "others"), [(60, True), (242, True), (968, False)])
@@ -94,6 +99,7 @@ def test_the_answer_is_of_the_most_classes_and_of_the_alphabets_that_are_left():
 
 @pytest.mark.data
 @needs_data
+@pytest.mark.usefixtures("_few_captions")
 def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):
     monkeypatch.setattr(many_classes, "UNFAMILIAR", 50)
     recipe = ManyClasses(data=str(DATA), **TINY)
@@ -137,6 +143,7 @@ def test_places_in_captions_are_told_from_the_tokens_before_them():
 
 @pytest.mark.data
 @needs_data
+@pytest.mark.usefixtures("_few_captions")
 def test_shuffled_captions_have_the_same_tokens_in_another_order():
     found = next_token.load(str(DATA), 300, 500, seed=0)
     assert len(found.train[0]) == 500
