@@ -16,6 +16,7 @@ from solera.distributions.gaussian import Ends, Gaussian
 from solera.distributions.mixture import Mixture
 
 _CHUNK = 5 << 17  # elements: enough to outweigh the calls, few enough for the temporaries to stay in the cache
+_CLOSE = 0.01  # bits of RMI: where members are closer than that, rounding would be more than 10⁻⁴ of their differences
 LOG2E = math.log2(math.e)
 
 
@@ -167,7 +168,7 @@ def _summarize(z: Tensor, weights: Tensor, like_members: Tensor, like_mean: Tens
 
     With s_m = log₂e·(z_m − max z_m) and S_m = Σ 2^{s_m}: p_m = 2^{s_m}/S_m, H[p_m] = log₂ S_m − Σ 2^{s_m}·s_m/S_m.
     Powers of two, because they cost half of those of e. Little more than the softmaxes themselves; knowledge, as
-    total − data, is good to about 10⁻⁶ nats.
+    total − data, and rmi are good to about 10⁻⁶ nats, which is enough unless members nearly agree.
     """
     (shifted, powers), (mean, log_mean, gap) = like_members, like_mean
     torch.add(z.amax(-1, keepdim=True) * -LOG2E, z, alpha=LOG2E, out=shifted)
@@ -200,6 +201,9 @@ def _parts(mixture: Mixture) -> Iterator[tuple[Tensor, ...]]:
             slow = Mixture(heard, w)  # the slower way knows 0·ln 0
             logs = slow.averaged.log_probs
             part = (logs * LOG2E, logs.exp(), *(x * LOG2E for x in (slow.total, slow.knowledge, slow.rmi)))
+        elif len(close := (part[-1] < _CLOSE).nonzero().squeeze(-1)):
+            apart = Mixture(Categorical(heard.logits[close]), w[close])  # by the members' differences
+            part[-2][close], part[-1][close] = apart.knowledge * LOG2E, apart.rmi * LOG2E
         yield part
 
 
