@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.ratios import compare_samples
+from benchmarks.ratios import compare_samples, declare
 from benchmarks.timing import measure
 from solera import Ensemble, Student
 from solera.methods import EnD, Hydra, Method, ProxyDirichlet
 from solera.nn import ConvNet
-from solera.serving import Graph, export, quantize
+from solera.serving import Graph, export, halve, quantize
 
 MEMBERS, SHAPE, CLASSES = 10, (1, 28, 28), 10
 
@@ -21,13 +21,17 @@ def network() -> ConvNet:
 
 
 def compare(method: Method, batch: int, folder: Path) -> None:
-    """ONNX and int8, each ÷ the eager student and ÷ the eager ensemble."""
+    """ONNX, its int8 and its float16 form, each ÷ the eager student and ÷ the eager ensemble, and their sizes."""
     torch.manual_seed(0)
     student = Student(method.student(network(), MEMBERS), method).eval()
     ensemble = Ensemble([network() for _ in range(MEMBERS)])
     images = torch.randn(batch, *SHAPE)
     graph = Graph(export(student, folder / "student.onnx", images).path)
-    small = Graph(quantize(folder / "student.onnx", folder / "small.onnx", images).path)
+    smaller = {
+        "int8": quantize(folder / "student.onnx", folder / "int8.onnx", images),
+        "float16": halve(folder / "student.onnx", folder / "float16.onnx", images),
+    }
+    graphs = {"ONNX": graph} | {name: Graph(one.path) for name, one in smaller.items()}
     array = images.numpy()
 
     def eager(model: Student | Ensemble) -> Callable[[], object]:
@@ -37,11 +41,17 @@ def compare(method: Method, batch: int, folder: Path) -> None:
 
         return run
 
-    cases = {"ONNX": lambda: graph(array), "int8": lambda: small(array)}
+    cases = {name: (lambda one=one: one(array)) for name, one in graphs.items()}
     samples = measure({**cases, "student": eager(student), "ensemble": eager(ensemble)}, rounds=15)
     for peer, what in (("student", "the student in PyTorch"), ("ensemble", f"{MEMBERS} members in PyTorch")):
         for name in cases:
             compare_samples(f"{type(method).__name__}, {name} ÷ {what}, batch {batch}", samples, name, peer)
+    if batch > 1:
+        for name, one in smaller.items():
+            (size, less), title = one.bytes, f"{type(method).__name__}, {name}"
+            declare(f"{title}: bytes of the file ÷ the float32 graph's", less / size)
+            for output, change in one.changes.items():
+                declare(f"{title}: mean change of {output}", change)
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ from solera.nn import ConvNet
 from solera.serving import Graph, export
 
 SHAPE, CLASSES, SECONDS, ROUNDS = (1, 8, 8), 10, 1.0, 5
+REQUESTS = 100_000  # over which the service's memory must stay
 JSON, NPY = "application/json", "application/x-npy"
 GRAPH_GOAL, SERVE_GOAL, TAIL_GOAL = 1.1, 0.8, 2.0
 TICK = os.sysconf("SC_CLK_TCK")
@@ -209,7 +210,7 @@ def services(folder: Path) -> list[list[object]]:
     with started(*ours) as served, started("-m", "benchmarks.echo_server", str(bare)) as echo:
         for server in (served, echo):  # what is allocated once does not count
             ask(server, question(images[:1], JSON), 64)
-        before, requests = served.megabytes(), 0
+        before = served.megabytes()
         for clients, rows in ((1, 1), (64, 1), (1, 64)):
             turns = {kind: Server(served.process, served.port) for kind in (JSON, NPY)}
             beside = Server(echo.process, echo.port)
@@ -217,11 +218,15 @@ def services(folder: Path) -> list[list[object]]:
                 ask(beside, question(images[:rows], JSON), clients)
                 for kind, server in turns.items():
                     ask(server, question(images[:rows], kind), clients)
-                    requests += len(server.times)
             judge(turns[JSON], beside, clients, rows)
             lines.append(row("bare uvicorn, JSON", beside, clients, rows, None))
             lines += [row(f"service, {k.rpartition('/')[2]}", s, clients, rows, beside) for k, s in turns.items()]
-        print(f"memory of the service: {before:.0f} MB before, {served.megabytes():.0f} MB after these requests\n")
+        grown = Server(served.process, served.port)
+        while len(grown.times) < REQUESTS:
+            ask(grown, question(images[:1], JSON), 64)
+        after = served.megabytes()
+        print(f"memory of the service: {before:.0f} MB before, {after:.0f} MB after {len(grown.times):,} requests\n")
+        declare(f"memory of the service after {REQUESTS:,} requests ÷ before", after / before, at_most=1.05)
     return lines
 
 

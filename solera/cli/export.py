@@ -20,6 +20,9 @@ def export(
     int8: Annotated[
         bool, typer.Option("--int8", help="Also write FILE.int8.onnx with int8 weights, and measure what they cost.")
     ] = False,
+    float16: Annotated[
+        bool, typer.Option("--float16", help="Also write FILE.float16.onnx: half the bytes, measured like --int8.")
+    ] = False,
 ) -> None:
     """Write a student as one graph with the outputs mean, total and, where it has them, data and knowledge.
 
@@ -29,19 +32,22 @@ def export(
     from solera.core.array_files import read_npy
     from solera.data import load_conll
     from solera.serving import export as write
-    from solera.serving import export_steps, quantize, random_inputs
+    from solera.serving import export_steps, halve, quantize, random_inputs
     from solera.serving.trace import tagger_inputs
     from solera.serving.writers import writer_of
     from solera.training import Student
 
-    if int8 and file.suffix != ".onnx":
-        raise ValueError(f"--int8 is for ONNX: name the file {file.with_suffix('.onnx').name}, not {file.name}")
+    ways = {"int8": quantize if int8 else None, "float16": halve if float16 else None}
+    smaller = {name: way for name, way in ways.items() if way is not None}
+    if smaller and file.suffix != ".onnx":
+        name = next(iter(smaller))
+        raise ValueError(f"--{name} is for ONNX: name the file {file.with_suffix('.onnx').name}, not {file.name}")
     loaded = Student.load(student)
     if writer_of(loaded) is not None:
-        if file.suffix or inputs is not None or int8:
+        if file.suffix or inputs is not None or smaller:
             raise ValueError(
                 f"a translator becomes a folder with encoder.onnx and step.onnx: name a folder, not {file.name}, "
-                "without --inputs and --int8"
+                "without --inputs, --int8 and --float16"
             )
         print(f"{export_steps(loaded, file)}: encoder.onnx and step.onnx, compared with PyTorch")
         return
@@ -55,5 +61,5 @@ def export(
     else:
         examples = read_npy(inputs, mmap_mode="r")
     print(write(loaded, file, examples))
-    if int8:
-        print(quantize(file, file.with_suffix(".int8.onnx"), examples))
+    for name, shrink in smaller.items():
+        print(shrink(file, file.with_suffix(f".{name}.onnx"), examples))

@@ -1,8 +1,11 @@
 """The one pass over members: against each measure by itself in float64, in chunks, and where numbers are too small."""
 
+from contextlib import nullcontext
+
 import jaxtyping
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import solera.core.rowwise as chunks
 from solera.distributions import Categorical, Mixture
@@ -69,3 +72,14 @@ def test_the_form_for_the_compiler_is_one_graph_and_says_the_same(members):
         jaxtyping.config.update("jaxtyping_disable", False)
     for ours, wanted in zip(found, _measure(logits, weights), strict=True):
         torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("members", [3, 20])
+@pytest.mark.parametrize("device", ["meta", "cuda"])
+def test_the_pass_runs_wherever_torch_does(device, members):
+    """Shapes, types and devices on tensors without numbers: nothing in it is for CPUs alone."""
+    with nullcontext() if device == "meta" else FakeTensorMode():
+        logits, weights = torch.empty(5, members, 301, device=device), torch.empty(5, members, device=device)
+        found = _measure(logits, weights)
+    assert {value.device.type for value in found} == {device}
+    assert [value.shape for value in found] == [(5, 301), (5, 301), *[(5,)] * 5]

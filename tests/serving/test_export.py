@@ -380,15 +380,16 @@ def test_the_command_line_from_a_folder_to_a_graph(tmp_path, monkeypatch):
     student, inputs = trained("ProxyDirichlet")
     student.save(tmp_path / "student")
     np.save(tmp_path / "x.npy", inputs.numpy().astype(np.float64))
-    done = solera("export", "student", "student.onnx", "--inputs", "x.npy", "--int8", cwd=tmp_path)
+    done = solera("export", "student", "student.onnx", "--inputs", "x.npy", "--int8", "--float16", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     for said in ("takes inputs [batch, 5]", "mean  largest error", "knowledge  largest error", "on 40 examples"):
         assert said in done.stdout
-    for said in ("agreement  ", "knowledge  changed by", "student.int8.onnx: ", "latency  "):
+    for said in ("agreement  ", "knowledge  changed by", "student.int8.onnx: ", "student.float16.onnx: ", "latency  "):
         assert said in done.stdout
     agree(student, Graph(tmp_path / "student.onnx"), inputs)
-    assert Graph(tmp_path / "student.int8.onnx").class_names == ["ant", "bee", "cat"]
+    for smaller in ("int8", "float16"):
+        assert Graph(tmp_path / f"student.{smaller}.onnx").class_names == ["ant", "bee", "cat"]
 
     monkeypatch.chdir(tmp_path)
     assert "compared with PyTorch on random numbers" in called("export", "student", "again.pt2")
@@ -406,6 +407,7 @@ def test_the_command_line_refuses_in_one_line(tmp_path, monkeypatch, capsys):
         (["student", "a.onnx", "--inputs", "none.npy"], "there is no file none.npy"),
         (["student", "a.onnx", "--inputs", "text.npy"], "text.npy is not a .npy file of numbers"),
         (["student", "a.pt2", "--int8"], "--int8 is for ONNX: name the file a.onnx"),
+        (["student", "a.pt2", "--float16"], "--float16 is for ONNX: name the file a.onnx"),
         (["student", "a.bin"], "name it .onnx"),
     ):
         line = refused(["export", *arguments], monkeypatch, capsys)
