@@ -1,6 +1,6 @@
 # Two commands on a fresh machine, with nothing but Python, pip and make:
 #   make demo   sets everything up and runs the demonstration
-#   make test   sets everything up and runs lint, types and every test
+#   make test   sets everything up and runs lint, types and the tests (those that take minutes: make attacks)
 
 PYTHON ?= python3
 VENV   := .venv

@@ -20,11 +20,11 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 HEAD = """# Benchmarks
 
-`python -m benchmarks` measures every ratio on this page beside its peer in one process: the median of interleaved
-rounds, on one thread. It prints CPU time and wall time, and exits with an error where a ratio is worse than the
-recorded one by more than the noise of both. `python -m benchmarks losses store` runs some of them;
-`python -m benchmarks --record losses` measures them and records what it finds (`benchmarks/recorded.json`) on this
-page; `python -m benchmarks --page` writes the page alone.
+`python -m benchmarks` measures every ratio on this page: times beside their peer in one process, the median of
+interleaved rounds on one thread (`serve` and `processes` start processes of their own). It prints CPU time and wall
+time, and exits with an error where a ratio is worse than the recorded one by more than the noise of both.
+`python -m benchmarks losses store` runs some of them; `python -m benchmarks --record losses` measures them and records
+what it finds (`benchmarks/recorded.json`) on this page; `python -m benchmarks --page` writes the page alone.
 
 A goal "≤ 1.5" is about time ÷ the peer's time, "≥ 0.9" about speed ÷ the peer's speed. ± is the range of the middle
 half of the rounds. Goals that were not reached say so. The shape in a name is the one that was measured.

@@ -130,7 +130,8 @@ memory above what the process held before.
 ![Scaling curves](scaling.png)
 
 Exponents are those between the two largest sizes. Fixed costs show at small sizes: an exponent below 1 says that the
-curve has not yet reached its slope. Memory below 20 MB has no exponent: it hides in what the process had freed before.
+curve has not yet reached its slope. Where the second largest size
+took less than 20 MB of memory there is no exponent ("too little"): so little hides in what the process had freed.
 """
 
 

@@ -1,4 +1,4 @@
-"""Distil an ensemble into one student that is as accurate, 1/M of the cost, and still knows what it does not know."""
+"""Distil an ensemble into one student about as accurate, at one network's cost, that knows what it does not know."""
 
 import lazy_loader
 

@@ -32,7 +32,7 @@ def distill(
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(help="True classes or targets, .npy (N,), or tags, CoNLL: needed for the table."),
+        typer.Option(help="True classes or targets, .npy (N,), or tags, CoNLL: for the table, and see --label-weight."),
     ] = None,
     variances: Annotated[
         Path | None,
@@ -47,7 +47,10 @@ def distill(
     epochs: Annotated[int, typer.Option(help="Passes over the data; 0: as many as help (of sentences: 10).")] = 0,
     label_weight: Annotated[
         float | None,
-        typer.Option(help="Share of the loss that comes from the labels, 0 to 1; by default held-out examples choose."),
+        typer.Option(
+            help="Share of the loss that comes from the labels, 0 to 1; by default held-out examples choose "
+            "(0 with --epochs, and for taggers)."
+        ),
     ] = None,
     held_out: Annotated[float, typer.Option(help="Fraction of the examples kept for the table.")] = 0.2,
     folds: Folds = None,

@@ -187,11 +187,14 @@ def evaluate(
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("evaluation"),
     unfamiliar: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=FILE", help="Inputs of another kind, .npy; any number of sets.")
+        list[str] | None, typer.Option(metavar="NAME=FILE", help="Inputs of another kind, .npy (taggers: CoNLL).")
     ] = None,
     members_unfamiliar: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=FILE", help="What the members said about that set, if they are no models."),
+        typer.Option(
+            metavar="NAME=FILE",
+            help="What the members said about that set, if they are no models; taggers': files joined by commas.",
+        ),
     ] = None,
     labels_unfamiliar: Annotated[
         list[str] | None,

@@ -14,7 +14,7 @@ from solera.core.errors import InUseError, LostProcessError
 
 app = typer.Typer(
     name="solera",
-    help="Distil an ensemble into one model: as accurate, 1/M of the cost, and it still knows what it does not know.",
+    help="Distil an ensemble into one model, about as accurate at one network's cost, that knows what it does not.",
     epilog="Start here: solera demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

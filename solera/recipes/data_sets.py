@@ -36,14 +36,14 @@ SETS = (
         "`planes` (3, N, 32, 32), differences of bytes to green and to their neighbours, and `y`; or the full set's "
         "binary version, unpacked: cifar-10-batches-bin/",
         "www.cs.toronto.edu/~kriz/cifar.html",
-        "endd-cifar10, latentbe-cifar10, many-classes",
+        "endd-cifar10, latentbe-cifar10, latentbe-cifar100, many-classes",
     ),
     DataSet(
         "CIFAR-100",
         "images/cifar100_*.npz",
         "as CIFAR-10; or cifar-100-binary/",
         "www.cs.toronto.edu/~kriz/cifar.html",
-        "endd-cifar10, latentbe-cifar100, subspace, truncation",
+        "endd-cifar10, latentbe-cifar10, latentbe-cifar100, subspace, truncation",
     ),
     DataSet(
         "MNIST",

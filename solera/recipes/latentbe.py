@@ -106,6 +106,7 @@ class Setting:
     other: int = 0  # the classes of the CIFAR that is unfamiliar
     paper: Mapping[str, str] = field(default_factory=dict)  # ACC, NLL, ECE, cNLL, cECE of students from DE-4
     paper_corrupted: Mapping[str, str] = field(default_factory=dict)  # ACC, NLL, ECE under corruption (Table 4)
+    paper_tiny: Mapping[str, str] = field(default_factory=dict)  # ACC, NLL, ECE on TinyImageNet (Table 6)
     paper_time: Mapping[str, str] = field(default_factory=dict)  # hours of training, milliseconds an image (Table 5)
 
 

@@ -125,8 +125,15 @@ def page(recipe: Recipe, setting: Setting, at: Scale, found: Found, sizes: list[
 
     shown = [name for name in found if not name.endswith("subnetworks")]
     digits = {"ACC": 2}
+    printed = {"paper: " + " / ".join(SCORES): setting.paper}
+    printed |= {"paper, TinyImageNet: ACC / NLL / ECE": setting.paper_tiny} if setting.paper_tiny else {}
     scores = [
-        [name, *(cell(name, key, digits.get(key, 3)) for key in SCORES), setting.paper.get(name, "–")] for name in found
+        [
+            name,
+            *(cell(name, key, digits.get(key, 3)) for key in SCORES),
+            *(one.get(name, "–") for one in printed.values()),
+        ]
+        for name in found
     ]
     spoilt = [
         [
@@ -154,7 +161,7 @@ def page(recipe: Recipe, setting: Setting, at: Scale, found: Found, sizes: list[
         answer=answer(found),
         name=setting.name,
         number=2 if setting.classes == 10 else 3,
-        scores=table(["model", "ACC %", *SCORES[1:], "paper: " + " / ".join(SCORES)], scores),
+        scores=table(["model", "ACC %", *SCORES[1:], *printed], scores),
         claims=claims(found),
         spoilt_images=f"the first {at.corrupted}" if at.corrupted else "all",
         spoilt=table(["model", "ACC %", "NLL", "ECE", "paper: ACC / NLL / ECE"], spoilt),

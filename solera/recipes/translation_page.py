@@ -69,7 +69,7 @@ def answer(found: Found) -> str:
 
     return (
         f"One member has {shown('single', 'BLEU')} BLEU, the ensemble {shown('ensemble', 'BLEU')}, the students EnD "
-        f"{shown('EnD', 'BLEU')} and SEnD² {shown('SEnD²', 'BLEU')}, in "
+        f"{shown('EnD', 'BLEU')} and SEnD² {shown('SEnD²', 'BLEU')}; SEnD² takes "
         f"{found.seconds['SEnD²'] / found.seconds['ensemble']:.2f} of the ensemble's time. By its knowledge "
         "SEnD² tells sentences whose words are shuffled, and French ones, from test sentences with "
         f"an AUROC of {both('SEnD²')} (the ensemble: {both('ensemble')})."
@@ -196,6 +196,7 @@ def page(recipe: "Translation", found: Found, work: Workspace) -> str:
         recipe=recipe,
         pairs=f"{recipe.sentences:,}" if recipe.sentences else "all 29,000",
         baselines=BASELINES if recipe.baselines else "",
+        last=" (sequence KD keeps its last)" if recipe.baselines else "",
         answer=answer(found),
         overview=overview(found),
         quality=quality(found),
@@ -234,9 +235,10 @@ English on {pairs} pairs of Multi30k in {recipe.epochs} epochs. Their memory kee
 labels (Ryabinin et al., 2021), of the members' mutual information and with five times the weight on its mean
 (`ProxyDirichlet(match="mi", mean_weight=5)`); "own outputs" is the paper's way, the proxy loss by RMI alone on what the
 ensemble itself writes for the training sources. {baselines}Students start from the first member's weights and learn for
-{recipe.student_epochs} epochs more; the pairs of the validation set pick their epoch and give their uncertainty its
-size. All decode with {recipe.beams} beams; an ensemble averages probabilities. Test 2016, lower-cased; ECE and NLL are
-teacher-forced on the references; AUROC against the test set; PRR of sentence BLEU: 100 is an oracle's order, 0 chance.
+{recipe.student_epochs} epochs more; the pairs of the validation set pick their epoch{last} and give their
+uncertainty its size. All decode with {recipe.beams} beams; an ensemble averages probabilities. Test 2016, lower-cased;
+ECE and NLL are teacher-forced on the references; AUROC against the test set; PRR of sentence BLEU: 100 is an oracle's
+order, 0 chance.
 The members alone: BLEU {alone}.
 
 How SEnD² learns was chosen on 400 pairs of the validation set and their permuted sources, by BLEU, ECE-1 and AUROC:

@@ -159,7 +159,7 @@ def test_end_to_end_stopped_and_gone_on_with(tmp_path, files, monkeypatch):
     assert (tmp_path / "run" / "endd-cifar10.png").read_bytes().startswith(b"\x89PNG")
     for name in PAPER:
         rows = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
-        assert len(rows) == 3 + (name in ("EnD²+AUX", "ENSM"))
+        assert len(rows) == 4 + (name in ("EnD²+AUX", "ENSM"))
         assert ("±" in rows[0]) == (name != "ENSM")
     sizes = [args[2].batches.examples for args in calls[4:]]
     assert sizes == [56] * 4 + [76] * 6 + [44] * 2 + [76] * 2  # the prior network: 24 with labels, 20 auxiliary ones

@@ -275,5 +275,7 @@ def test_all_claims_and_pictures_of_the_large_study(tmp_path):
     assert "WRN-28-4" in text
     assert "learn 45,000 labelled images for 200 epochs" in text
     assert sum(line.startswith("| TDiv−SDiv lowers") for line in text.splitlines()) == 3
+    kd = next(line for line in text.splitlines() if line.startswith("| KD |"))
+    assert kd.endswith(f"| {CIFAR100.paper['KD']} | {CIFAR100.paper_tiny['KD']} |")
     latentbe_page.draw(CIFAR100, found, work)
     assert (tmp_path / "latentbe-cifar100.png").stat().st_size > 10_000

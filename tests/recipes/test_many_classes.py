@@ -121,6 +121,7 @@ def test_end_to_end_stopped_and_gone_on_with(tmp_path, monkeypatch):
     assert {"single", "ensemble", *METHODS, PUBLISHED} <= set(rows)
     assert rows["Proxy"]["accuracy"] == rows[PUBLISHED]["accuracy"]
     assert rows["Proxy"]["NLL"] != rows[PUBLISHED]["NLL"]
+    assert f"| Proxy | {100 * rows['Proxy']['accuracy']:.1f} / {100 * rows['Proxy']['ECE']:.1f} | 77.1 / 1.6 |" in page
     assert (tmp_path / "many-classes.png").read_bytes().startswith(b"\x89PNG")
     assert "solera run many-classes classes=6,10 members=2 epochs=1 steps=1 tokens=300 places=500 resamples=10" in page
     rows = json.loads((tmp_path / "tokens.json").read_text())["rows"]
