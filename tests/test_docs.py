@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -133,3 +134,10 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     done = subprocess.run(command, cwd=DOCS.parent, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Dirichlet.knowledge" in (tmp_path / "site" / "api" / "distributions" / "index.html").read_text()
+
+
+def test_the_overview_of_results_is_of_the_pages_as_they_are():
+    tool = runpy.run_path(str(DOCS.parent / "tools" / "results_index.py"))
+    there = {page.name for page in (DOCS / "results").glob("*.md")} - {"index.md"}
+    assert {page.name for page in tool["pages"]()} == there
+    assert (DOCS / "results" / "index.md").read_text() == tool["index"](), "run python tools/results_index.py"
