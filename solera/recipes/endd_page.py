@@ -10,6 +10,7 @@ from solera.evaluation import Evaluation
 from solera.evaluation.measure import MEASURES
 from solera.recipes.base import Workspace
 from solera.recipes.page import Resampled, judged_cell, paired_gap, pyplot, save_figure, spread, table
+from solera.training.engine import precision_named
 
 if TYPE_CHECKING:
     from solera.recipes.endd_cifar10 import EnddCifar10, Scale
@@ -205,6 +206,7 @@ def page(recipe: "EnddCifar10", found: Found, made: str) -> str:
     return PAGE.format(
         recipe=recipe,
         at=recipe.at,
+        precision=precision_named(recipe.at.precision, "auto"),
         images=figures,
         answer=answer(found),
         scores=tabled(found, columns, 0, "paper: error / PRR / ECE / NLL"),
@@ -266,7 +268,7 @@ much these differ among themselves is not in the intervals. In points, NLL in na
 learn what they say about {images[seen]} images of CIFAR-10{more}, for {at.student_epochs} epochs.{held}
 The prior network (PN) learns the labelled images for {at.epochs} epochs, at half the rate{norm}. "+AUX" and PN: with
 {images[auxiliary]} images of CIFAR-100 beside the others. {at.optimizer} in batches of {at.batch_size}, one-cycle rate
-up to {at.lr:g} (EnD²: {at.density_lr:g}), precision {at.precision}, weight decay {at.weight_decay:g},
+up to {at.lr:g} (EnD²: {at.density_lr:g}), precision {precision}, weight decay {at.weight_decay:g},
 {dropout}images flipped and shifted by up to 4 pixels{turned}; the teacher speaks of the plain ones. EnD
 at temperature 2.5, EnD² from {at.temperature:g} down to 1; Proxy predicts with e^z, not e^z + 1. {images[test]} test
 images. {at.chosen} Earlier runs of this page had shown the test images. The paper:

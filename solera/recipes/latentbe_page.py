@@ -16,6 +16,7 @@ from solera.recipes.base import Recipe, Workspace
 from solera.recipes.latentbe import MEMBERS, Scale, Sets, Setting
 from solera.recipes.page import judged_cell, origin, over_repeats, pyplot, save_figure, spread, table, told_apart
 from solera.training import Student
+from solera.training.engine import precision_named
 
 Numbers = dict[str, Any]  # a model's metrics
 Found = dict[str, list[Numbers]]  # model -> one for each repeat
@@ -155,6 +156,7 @@ def page(recipe: Recipe, setting: Setting, at: Scale, found: Found, sizes: list[
     return PAGE.format(
         kind=kind,
         at=at,
+        precision=precision_named(at.precision, "auto"),
         labelled=labelled,
         seen=seen,
         lessons=" and a student ".join(lessons),
@@ -217,7 +219,7 @@ Four {at.networks} learn {labelled} labelled images for {at.epochs} epochs: SGD 
 {at.lr}, batches of {at.batch_size}, weight decay 5·10⁻⁴, shifts and flips. Students of the same architecture see {seen}
 images for {at.student_epochs} epochs and ask the four about each, at temperature 4, without labels. Over all epochs a
 member sees {lessons} images; the number of the students' epochs was chosen {at.chosen}. Training has the precision
-{at.precision}, members answer students in {at.asked_in}, and all is measured in float32. Images stay in [0, 1]; the
+{precision}, members answer students in {at.asked_in}, and all is measured in float32. Images stay in [0, 1]; the
 paper standardizes them. Earlier runs of this page had shown the test images.
 
 ## Corrupted images (Table 4)

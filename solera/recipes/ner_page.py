@@ -247,6 +247,18 @@ Intervals are 95 %, Student's t over studies (three at least).{note}
 
 {goals}
 
+## How
+
+WikiNEuRal, {language}; trained on {train} of its `val` part, validated on the last tenth of that file (a block:
+neighbouring sentences are alike), tested on {test} of its `test` part. A tagger is a convolution of windows, 96 wide
+and 4 deep, over hashed spellings and pretrained word features, trained from nothing ({recipe.epochs} epochs);
+{recipe.members} members an ensemble ("mixed": half of them independent (IID), half with a CRF); a student starts from
+the first IID member's weights and learns from remembered means ({recipe.student_epochs} epochs more, ProxyDirichlet;
+"+ labels": with true labels at a weight of 1/6, as in the paper; "EnD": the paper's own loss), of the training
+sentences and of {recipe.copies} copies of each in which 30 % of the words are exchanged for others of the text, without
+labels. "snapshots": {recipe.members} cycles of one training. ", T": temperature on the validation block (of one tagger:
+the first). Rows of one tagger are means over all members. Each study has seeds of its own.
+
 ## What the paper says
 
 Reich, Mueller and Andrews (2020):
@@ -264,18 +276,6 @@ and the AUROC (per cent) of telling its sentences from the test sentences by the
 uncertainty.
 
 {others}
-
-## How
-
-WikiNEuRal, {language}; trained on {train} of its `val` part, validated on the last tenth of that file (a block:
-neighbouring sentences are alike), tested on {test} of its `test` part. A tagger is a convolution of windows, 96 wide
-and 4 deep, over hashed spellings and pretrained word features, trained from nothing ({recipe.epochs} epochs);
-{recipe.members} members an ensemble ("mixed": half of them independent (IID), half with a CRF); a student starts from
-the first IID member's weights and learns from remembered means ({recipe.student_epochs} epochs more, ProxyDirichlet;
-"+ labels": with true labels at a weight of 1/6, as in the paper; "EnD": the paper's own loss), of the training
-sentences and of {recipe.copies} copies of each in which 30 % of the words are exchanged for others of the text, without
-labels. "snapshots": {recipe.members} cycles of one training. ", T": temperature on the validation block (of one tagger:
-the first). Rows of one tagger are means over all members. Each study has seeds of its own.
 
 {origin}
 """
