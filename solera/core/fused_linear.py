@@ -7,6 +7,9 @@ here for any kernel and on any device.
 The weight's gradient is Σ_i u_i·g_iᵀh_i, and u, what the caller does with the loss of each row, is known only on the
 way back. So the caller forecasts it: `importance` is u up to one factor. Where the forecast was wrong, logits are made
 once more on the way back: slower, the same numbers.
+
+In mixed precision the three products are taken in bfloat16, as autocast takes those of a linear layer; the loss, its
+gradient and the sums over chunks keep the precision of the hidden units.
 """
 
 from typing import Any, NamedTuple
@@ -35,6 +38,14 @@ def _parts(rows: int, classes: int, device: str) -> list[slice]:
     return [slice(start, start + step) for start in range(0, rows, max(1, step))]
 
 
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left·right, which may have fewer digits than their sum."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    else:
+        total.add_(left @ right)
+
+
 def _go_through(
     kernel: Kernel,
     hidden: Tensor,
@@ -43,25 +54,29 @@ def _go_through(
     importance: Tensor,
     columns: tuple[Tensor, ...],
     wanted: tuple[bool, bool, bool],
+    products: torch.dtype,
 ) -> tuple[Tensor, _Sums]:
     """Losses, and those gradients (of hidden, weight, bias) that are wanted."""
     loss = hidden.new_empty(len(hidden))
+    low_hidden, low_weight = hidden.to(products), weight.to(products)
+    low_bias = None if bias is None else bias.to(products)
     sums = _Sums(
         torch.empty_like(hidden) if wanted[0] else None,
         torch.zeros_like(weight) if wanted[1] else None,
         torch.zeros_like(bias) if wanted[2] and bias is not None else None,
     )
     for part in _parts(len(hidden), len(weight), hidden.device.type):
-        h, u = hidden[part], importance[part]
-        logits = torch.nn.functional.linear(h, weight, bias)
+        h, u = low_hidden[part], importance[part]
+        logits = torch.nn.functional.linear(h, low_weight, low_bias).to(hidden.dtype)
         loss[part] = overwrite_by_gradient(kernel, logits, *(column[part] for column in columns))
-        gradient = logits
-        if sums.hidden is not None:
-            torch.mm(gradient, weight, out=sums.hidden[part])
-        if sums.weight is not None:
-            sums.weight.addmm_(gradient.t(), u.unsqueeze(-1) * h)  # rows of h are shorter than rows of the gradient
         if sums.bias is not None:
-            sums.bias.addmv_(gradient.t(), u)
+            sums.bias.addmv_(logits.t(), u)
+        gradient = logits.to(products)
+        if sums.hidden is not None:
+            sums.hidden[part] = gradient @ low_weight
+        if sums.weight is not None:
+            # u goes to the rows of h, which are shorter than those of the gradient
+            _add_product(sums.weight, gradient.t(), (u.unsqueeze(-1) * h).to(products))
         del logits, gradient  # before the next chunk takes memory of its own
     return loss, sums
 
@@ -82,6 +97,7 @@ class _FusedLinear(torch.autograd.Function):
         ctx: Any,
         kernel: Kernel,
         learning: bool,
+        products: torch.dtype,
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -89,9 +105,9 @@ class _FusedLinear(torch.autograd.Function):
         *columns: Tensor,
     ) -> Tensor:
         consider_compiling(len(hidden) * len(weight), hidden.device)
-        wanted = tuple(learning and needed for needed in ctx.needs_input_grad[2:5])
-        loss, sums = _go_through(kernel, hidden, weight, bias, importance, columns, wanted)  # type: ignore[arg-type]
-        ctx.kernel, ctx.wanted, ctx.sums = kernel, wanted, sums
+        wanted = tuple(learning and needed for needed in ctx.needs_input_grad[3:6])
+        loss, sums = _go_through(kernel, hidden, weight, bias, importance, columns, wanted, products)  # type: ignore[arg-type]
+        ctx.kernel, ctx.wanted, ctx.products, ctx.sums = kernel, wanted, products, sums
         ctx.save_for_backward(hidden, weight, bias, importance, *columns)
         return loss
 
@@ -107,7 +123,7 @@ class _FusedLinear(torch.autograd.Function):
         factor = None if sums is None else _factor(upstream, importance)
         if factor is None and any(wanted):
             del sums  # before the new ones take memory
-            _, sums = _go_through(ctx.kernel, hidden, weight, bias, upstream, tuple(columns), wanted)
+            _, sums = _go_through(ctx.kernel, hidden, weight, bias, upstream, tuple(columns), wanted, ctx.products)
             of_hidden, factor = sums.hidden if of_hidden is None else of_hidden, 1.0
         assert sums is not None
         if of_hidden is not None:
@@ -115,7 +131,7 @@ class _FusedLinear(torch.autograd.Function):
         for gradient in (sums.weight, sums.bias):
             if gradient is not None and factor is not None and factor != 1:
                 gradient.mul_(factor)
-        return None, None, of_hidden, sums.weight, sums.bias, None, *(None for _ in columns)
+        return None, None, None, of_hidden, sums.weight, sums.bias, None, *(None for _ in columns)
 
 
 def fused_linear(
@@ -125,14 +141,17 @@ def fused_linear(
     bias: Float[Tensor, " K"] | None,
     *columns: Tensor,
     importance: Float[Tensor, "*batch"] | None = None,
+    products: torch.dtype | None = None,
 ) -> Float[Tensor, "*batch"]:
     """`fused(kernel, linear(hidden, weight, bias), *columns)`, whose logits are never all there.
 
     `importance` is what each row's loss will be multiplied by, up to one factor for all rows; None: all count alike.
+    `products` is the precision of the matrix products; None: that of the loss.
     """
     batch = hidden.shape[:-1]
     rows = at_least_single(hidden).reshape(-1, hidden.shape[-1])
     layer = [None if part is None else part.to(rows.dtype) for part in (weight, bias)]
     counts = rows.new_ones(len(rows)) if importance is None else importance.detach().to(rows.dtype).reshape(-1)
     flat = (c.reshape(-1, *c.shape[len(batch) :]) for c in constant_like(rows, columns))
-    return _FusedLinear.apply(kernel, torch.is_grad_enabled(), rows, *layer, counts, *flat).reshape(batch)
+    learning = torch.is_grad_enabled()
+    return _FusedLinear.apply(kernel, learning, products or rows.dtype, rows, *layer, counts, *flat).reshape(batch)

@@ -50,12 +50,13 @@ def fused_head(
     label_share: Float[Tensor, "*batch"] | None = None,
     label_smoothing: float = 0.0,
     importance: Float[Tensor, "*batch"] | None = None,
+    products: torch.dtype | None = None,
 ) -> Float[Tensor, "*batch"]:
     """`method.loss(linear(hidden, weight, bias), targets)`, whose logits are made and thrown away in chunks of rows.
 
     With `labels`, this `label_share` of each row's loss is −ln softmax(z)_y. `importance` is what each row's loss will
     be multiplied by, up to one factor for all rows (its weight in the batch); None: all count alike. A wrong importance
-    costs time, never a digit.
+    costs time, never a digit. `products=torch.bfloat16` multiplies matrices as autocast does; the loss stays exact.
     """
     found = method.kernel(targets, len(weight))
     if found is None:
@@ -66,7 +67,7 @@ def fused_head(
             raise ValueError(f"labels are mixed in by softmax, and {method!r} predicts another mean: pass logits")
         assert label_share is not None
         kernel, columns = _with_labels(kernel, label_smoothing), (labels, label_share, *columns)
-    loss = fused_linear(kernel, hidden, weight, bias, *columns, importance=importance)
+    loss = fused_linear(kernel, hidden, weight, bias, *columns, importance=importance, products=products)
     if not loss.isfinite().all():
         with torch.no_grad():
             logits = torch.nn.functional.linear(hidden, weight, bias)

@@ -12,6 +12,7 @@ from solera.teachers.base import Teacher
 from solera.training.engine import precision_named
 from solera.training.settings import Training
 
+PRODUCTS = {"32-true": None, "64-true": None, "bf16-mixed": torch.bfloat16}  # of matrices, in these precisions
 MANY = 1 << 24  # logits of a batch (64 MB): below that they are little beside the rest, and one product is faster
 
 
@@ -42,8 +43,9 @@ def head_to_fuse(
     if wanted is False or (wanted == "auto" and _too_few(student, batch)):
         return None
     why = _labels_differ(student, method, task, training)
-    if not why and precision_named(training.precision, training.device) not in ("32-true", "64-true"):
-        why = "in mixed precision the last layer belongs to the network"
+    precision = precision_named(training.precision, training.device)
+    if not why and precision not in PRODUCTS:
+        why = f"gradients in {precision} are scaled as a whole"
     device = next((p.device for p in student.parameters()), torch.device("cpu"))
     with torch.no_grad():
         layer, output = last_linear(student, batch.to(device).inputs)
@@ -67,6 +69,7 @@ def fused_loss(
     if training.label_share and batch.target is not None:
         labels = task.filled(batch.target)
         share = training.label_share * task.labelled(batch, len(shape)).to(output.hidden.dtype)
+    precision = precision_named(training.precision, training.device)
     return fused_head(
         output.hidden,
         output.layer.weight,
@@ -77,4 +80,7 @@ def fused_loss(
         label_share=share,
         label_smoothing=training.label_smoothing,
         importance=None if batch.weight is None else batch.weight.expand(shape),
+        products=PRODUCTS[precision]
+        if torch.is_grad_enabled()
+        else None,  # held-out examples are asked without autocast
     )

@@ -58,6 +58,25 @@ def test_loss_and_gradients_are_those_of_the_logits(method, kind, bias, monkeypa
         expected = method.loss(linear(*parts), targets)
 
 
+@pytest.mark.parametrize("method", [EnD(), ProxyDirichlet()])
+@pytest.mark.parametrize("kind", ["mean", "top_k"])
+def test_products_in_bfloat16_are_those_of_autocast(method, kind, monkeypatch):
+    """The loss is that of bfloat16 logits to float32's rounding; gradients are rounded once, before products."""
+    monkeypatch.setitem(module._CHUNK, "cpu", 4 * CLASSES)
+    parts, targets = layer(dtype=torch.float32), said(kind, torch.float32)
+    upstream = torch.rand(ROWS)
+    expected = method.loss(linear(*(part.bfloat16() for part in parts)).float(), targets)
+    for importance in (upstream, None):
+        loss = fused_head(*parts, targets, method, importance=importance, products=torch.bfloat16)
+        torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
+        assert loss.dtype == torch.float32
+        assert (loss - fused_head(*parts, targets, method)).abs().max() > 1e-4  # which has more digits
+        for ours, theirs in zip(gradients(loss, parts, upstream), gradients(expected, parts, upstream), strict=True):
+            assert ours.dtype == torch.float32
+            assert (ours - theirs).norm() < 0.01 * theirs.norm()
+        expected = method.loss(linear(*(part.bfloat16() for part in parts)).float(), targets)
+
+
 @pytest.mark.parametrize(("method", "kind"), METHODS[::2], ids=str)
 def test_gradcheck(method, kind):
     targets = said(kind)

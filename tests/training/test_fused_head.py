@@ -43,6 +43,24 @@ def test_the_student_is_the_same_to_rounding(method, labels, monkeypatch):
     torch.testing.assert_close(weights(students[1]), weights(students[0]), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:precision='bf16-mixed' is about ten times slower")
+@pytest.mark.parametrize("method", [EnD(), ProxyDirichlet()])
+def test_in_mixed_precision_products_are_taken_in_bfloat16(method, monkeypatch):
+    used = []
+    real = module.fused_head
+    monkeypatch.setattr(module, "fused_head", lambda *a, **k: used.append(k["products"]) or real(*a, **k))
+    batches = small_batches()
+    students = [
+        distill(small_ensemble(), network(), batches, method, Training(epochs=2, precision="bf16-mixed", fused_head=f),
+                validation=batches)
+        for f in (False, True)
+    ]  # fmt: skip
+    assert set(used) == {torch.bfloat16, None}, "held-out examples are asked in float32"
+    first = torch.cat([p.detach().flatten() for p in network().parameters()])
+    whole, fused = (weights(student) for student in students)
+    assert 0 < (fused - whole).norm() < 0.05 * (whole - first).norm()
+
+
 def test_auto_takes_it_where_logits_are_many_and_only_there(monkeypatch):
     def chosen(method=None, network_=None, **settings):
         (batch,) = Batches(torch.randn(6, 4), torch.arange(6) % 3, batch_size=6)
@@ -58,7 +76,8 @@ def test_auto_takes_it_where_logits_are_many_and_only_there(monkeypatch):
     assert chosen(fused_head=False) is None
     assert chosen(EnD2()) is None
     assert chosen(network_=nn.Sequential(network(), nn.Tanh())) is None
-    assert chosen(precision="bf16-mixed") is None
+    assert isinstance(chosen(precision="bf16-mixed"), nn.Linear)
+    assert chosen(precision="16-mixed") is None
     assert chosen(ProxyDirichlet(as_published=True), label_weight=0.5) is None
     assert isinstance(chosen(ProxyDirichlet(as_published=True)), nn.Linear)
     crf = network()
