@@ -7,15 +7,28 @@ One call inside a benchmark's `main()` declares a ratio:
     declare("peak extra memory ÷ logits", bytes_used / size, at_most=0.1)     # a number measured in another way
 """
 
+import os
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
+
+import torch
 
 from benchmarks.timing import Samples, Seconds, measure, table
 
 LEAST_NOISE = 0.05  # two quiet runs of one build differ by that
+
+
+def machine() -> str:
+    """Where it is measured."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor()
+    return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,7 @@ class Ratio:
     ours: float | None = None  # CPU seconds
     peer: float | None = None
     day: str = field(default_factory=lambda: date.today().isoformat(), compare=False)  # of the measurement
+    where: str = field(default_factory=machine, compare=False)
 
     @property
     def goal(self) -> str:
@@ -143,4 +157,8 @@ def entry(one: Ratio) -> dict[str, Any]:
     numbers = {"value": one.value, "noise": one.noise, "wall": one.wall, "ours": one.ours, "peer": one.peer}
     rounded = {key: float(f"{value:.4g}") for key, value in numbers.items() if value is not None}
     goals = {"at_most": one.at_most, "at_least": one.at_least}
-    return rounded | {key: value for key, value in goals.items() if value is not None} | {"day": one.day}
+    return (
+        rounded
+        | {key: value for key, value in goals.items() if value is not None}
+        | {"day": one.day, "where": one.where}
+    )

@@ -4,12 +4,8 @@
 """
 
 import json
-import os
-import platform
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-
-import torch
 
 from benchmarks.ratios import Ratio, as_table, entry
 
@@ -28,8 +24,7 @@ what it finds (`benchmarks/recorded.json`) on this page; `python -m benchmarks -
 
 A goal "≤ 1.5" is about time ÷ the peer's time, "≥ 0.9" about speed ÷ the peer's speed. ± is the range of the middle
 half of the rounds. Goals that were not reached say so. The shape in a name is the one that was measured.
-What is of 2026-11-17, and losses and members, were measured beside other jobs, and not all on one machine: measure
-again before you trust a small difference.
+Machines differ, and some of these were busy: measure again, beside the peer, before you trust a small difference.
 """
 
 
@@ -113,14 +108,6 @@ def reasons(group: str, ratios: Iterable[Ratio]) -> str:
     return "".join(f"- Why not, {one[1]}: {one[2]}.\n" for one in found if one is not None)
 
 
-def machine() -> str:
-    """Where it was measured."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    name = names[0] if names else platform.processor()
-    return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}"
-
-
 def read(path: Path | None = None) -> Record:
     """Every recorded ratio."""
     path = path or RECORDED
@@ -137,18 +124,17 @@ def write(record: Mapping[str, Mapping[str, Ratio]], path: Path | None = None) -
         some = record[group]
         lines = [f"   {json.dumps(name, ensure_ascii=False)}: {json.dumps(entry(some[name]))}" for name in sorted(some)]
         groups.append(f"  {json.dumps(group)}: {{\n" + ",\n".join(lines) + "\n  }")
-    head = json.dumps(machine())
-    (path or RECORDED).write_text(f'{{\n "machine": {head},\n "ratios": {{\n' + ",\n".join(groups) + "\n }\n}\n")
+    (path or RECORDED).write_text('{\n "ratios": {\n' + ",\n".join(groups) + "\n }\n}\n")
 
 
 def page(path: Path | None = None) -> str:
     """docs/benchmarks.md."""
     path = path or RECORDED
-    where = json.loads(path.read_text())["machine"] if path.exists() else machine()
-    parts = [HEAD, f"Measured on: {where}.\n"]
+    parts = [HEAD]
     for group, some in sorted(read(path).items()):
         days = ", ".join(sorted({one.day for one in some.values()}))
-        parts.append(f"## {group}\n\nRecorded on {days}.\n\n{as_table(list(some.values()))}\n")
+        machines = " and ".join(sorted({one.where for one in some.values()}))
+        parts.append(f"## {group}\n\nRecorded on {days}: {machines}.\n\n{as_table(list(some.values()))}\n")
         if text := reasons(group, some.values()):
             parts.append(text)
     return "\n".join(parts)

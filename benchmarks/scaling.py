@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 from benchmarks.losses import resident
-from benchmarks.ratios import declare
-from benchmarks.record import machine
+from benchmarks.ratios import declare, machine
 from benchmarks.timing import table
 from solera import Batches, Ensemble, ProxyDirichlet, Student, Training, capture, distill, evaluate, report
 from solera.core.progress import quiet

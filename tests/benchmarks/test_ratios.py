@@ -84,12 +84,12 @@ def test_the_record_comes_back_as_it_was_written(tmp_path):
 
 
 def test_recording_one_benchmark_keeps_the_others(monkeypatch):
-    record.write({"other": {"x": Ratio("x", 1.0, 0.05, day="2026-01-02")}})
+    record.write({"other": {"x": Ratio("x", 1.0, 0.05, day="2026-01-02", where="another machine")}})
     run(1.0, "--record", monkeypatch=monkeypatch)
     assert set(record.read()) == {"other", "some"}
     assert "a ÷ b" in record.PAGE.read_text()
-    assert "## other\n\nRecorded on 2026-01-02." in record.PAGE.read_text()
-    assert f"## some\n\nRecorded on {date.today().isoformat()}." in record.PAGE.read_text()
+    assert "## other\n\nRecorded on 2026-01-02: another machine." in record.PAGE.read_text()
+    assert f"## some\n\nRecorded on {date.today().isoformat()}: {ratios.machine()}." in record.PAGE.read_text()
 
 
 def test_an_unknown_benchmark_or_option_is_named():
