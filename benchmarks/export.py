@@ -48,10 +48,8 @@ def compare(method: Method, batch: int, folder: Path) -> None:
             compare_samples(f"{type(method).__name__}, {name} ÷ {what}, batch {batch}", samples, name, peer)
     if batch > 1:
         for name, one in smaller.items():
-            (size, less), title = one.bytes, f"{type(method).__name__}, {name}"
-            declare(f"{title}: bytes of the file ÷ the float32 graph's", less / size)
-            for output, change in one.changes.items():
-                declare(f"{title}: mean change of {output}", change)
+            size, less = one.bytes
+            declare(f"{type(method).__name__}, {name}: bytes of the file ÷ the float32 graph's", less / size)
 
 
 def main() -> None:

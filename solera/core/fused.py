@@ -58,6 +58,11 @@ def row_sum(values: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows"]:
     return values.sum(-1, dtype=torch.float64)
 
 
+def positive_row_sum(values: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows"]:
+    """The same where no term has another's sign: torch adds such floats in a cascade, to their last digits but one."""
+    return row_sum(values) if torch.compiler.is_compiling() else values.sum(-1).double()
+
+
 def stored(values: Tensor) -> Tensor:
     """Numbers of rows as they are; compiled code works them out once, instead of again for every class of their row."""
     return values.as_strided(values.shape, values.stride())  # needs memory, so the compiler stores its input first

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from solera.core.fused import attempt_compiled
 
-_CHUNK = 1 << 18  # elements of the first column: enough to outweigh the calls, few enough to stay near the processor
+_CHUNK = 1 << 17  # elements of the first column: enough to outweigh the calls, few enough to stay near the processor
 
 
 def rowwise(function: Callable[..., tuple[Tensor, ...]], like: Sequence[Tensor], *rows: Tensor) -> list[Tensor]:

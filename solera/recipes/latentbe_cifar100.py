@@ -16,8 +16,8 @@ CIFAR100 = Setting(
             images=8_000,
             epochs=16,
             student_epochs=4,
-            chosen="by time: on the held-out images of one study KD's NLL is 2.995 after 8 epochs and 2.953 after 16, where its "
-            "members have 2.951 to 2.997 and the ensemble 2.842, so these students are still learning",
+            chosen="by time: on the held-out images of one study KD's NLL is 2.995 after 8 epochs and 2.953 after 16, "
+            "where its members have 2.951 to 2.997 and the ensemble 2.842, so these students are still learning",
         ),
         "paper": PAPER_SCALE,
     },
