@@ -47,8 +47,8 @@ WHY = [
     (
         "losses",
         "Proxy-Dirichlet, compiled ÷ cross-entropy, 1,024×40,000",
-        "the kernel alone takes longer: it keeps every e^z for its second pass, and its gradient is still to be "
-        "multiplied; where classes are so many, the fused head does without both",
+        "the kernel alone takes longer: it keeps every e^z for its second pass; where classes are so many, the fused "
+        "head does without",
     ),
     (
         "losses",

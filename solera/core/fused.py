@@ -148,26 +148,35 @@ def constant_like(logits: Tensor, columns: Iterable[Tensor]) -> list[Tensor]:
     return [c.detach().to(logits.dtype) if c.is_floating_point() else c for c in columns]
 
 
+def _run_on_batch(kernel: Kernel, logits: Tensor, *columns: Tensor) -> tuple[Tensor, Tensor]:
+    """`run_kernel` over any batch axes."""
+    batch = logits.shape[:-1]
+    rows = (logits.detach(), *columns)  # for logits with a gradient and without the compiler would work twice
+    if len(batch) != 1:
+        rows = tuple(column.reshape(-1, *column.shape[len(batch) :]) for column in rows)
+    loss, gradient = run_kernel(kernel, *rows)
+    return loss.view(batch), gradient.view(logits.shape)
+
+
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernel: Kernel, logits: Tensor, *columns: Tensor) -> Tensor:
-        batch = logits.shape[:-1]
-        rows = (logits.detach(), *columns)  # for logits with a gradient and without the compiler would work twice
-        if len(batch) != 1:
-            rows = tuple(column.reshape(-1, *column.shape[len(batch) :]) for column in rows)
         consider_compiling(logits.numel(), logits.device)
-        loss, gradient = run_kernel(kernel, *rows)
-        ctx.columns = len(columns)
-        ctx.save_for_backward(gradient.view(logits.shape))
-        return loss.view(batch)
+        loss, ctx.gradient = _run_on_batch(kernel, logits, *columns)
+        ctx.kernel = kernel
+        ctx.save_for_backward(logits, *columns)
+        return loss
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  (the decorator hides its signature)
         ctx: Any, *grad_outputs: Tensor
     ) -> tuple[Tensor | None, ...]:
-        (upstream,), (gradient,) = grad_outputs, ctx.saved_tensors
-        return None, upstream.unsqueeze(-1) * gradient, *(None for _ in range(ctx.columns))
+        (upstream,) = grad_outputs
+        gradient, ctx.gradient = ctx.gradient, None  # given away, not copied: a second way back makes it anew
+        if gradient is None:
+            gradient = _run_on_batch(ctx.kernel, *ctx.saved_tensors)[1]
+        return None, gradient.mul_(upstream.unsqueeze(-1)), *(None for _ in ctx.needs_input_grad[2:])
 
 
 def fused(kernel: Kernel, logits: Float[Tensor, "*batch K"], *columns: Tensor) -> Float[Tensor, "*batch"]:

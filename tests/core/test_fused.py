@@ -57,6 +57,17 @@ def test_any_batch_axes(batch):
     torch.testing.assert_close(gradient, logits - offset.unsqueeze(-1))
 
 
+def test_a_gradient_is_given_away_and_made_anew_for_a_second_way_back():
+    logits, offset = torch.randn(4, 5, requires_grad=True), torch.randn(4)
+    loss = fused(square, logits, offset)
+    for weight in (2.0, 3.0):
+        (found,) = torch.autograd.grad(weight * loss.sum(), logits, retain_graph=True)
+        torch.testing.assert_close(found, weight * (logits.detach() - offset.unsqueeze(-1)))
+    torch.autograd.grad(loss.sum(), logits)
+    with pytest.raises(RuntimeError, match="a second time"):
+        torch.autograd.grad(loss.sum(), logits)
+
+
 def test_upstream_weights_scale_the_gradient():
     logits, offset, weight = torch.randn(4, 5, requires_grad=True), torch.randn(4), torch.tensor([0.0, 1.0, -2.0, 0.5])
     (weight * fused(square, logits, offset)).sum().backward()
