@@ -44,7 +44,7 @@ class Ratio:
     ours: float | None = None  # CPU seconds
     peer: float | None = None
     day: str = field(default_factory=lambda: date.today().isoformat(), compare=False)  # of the measurement
-    where: str = field(default_factory=machine, compare=False)
+    where: str = field(default_factory=machine, compare=False)  # the machine it was measured on
 
     @property
     def goal(self) -> str:
@@ -147,9 +147,8 @@ def as_table(found: list[Ratio], recorded: Mapping[str, Ratio] | None = None) ->
 
 def verdict(now: Ratio, recorded: Ratio) -> str:
     """In a word."""
-    if now.worse_than(recorded):
-        return "WORSE"
-    return "better" if recorded.worse_than(now) else "as recorded"
+    found = "WORSE" if now.worse_than(recorded) else "better" if recorded.worse_than(now) else "as recorded"
+    return found if now.where == recorded.where else f"{found}, on another machine"
 
 
 def entry(one: Ratio) -> dict[str, Any]:

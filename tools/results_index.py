@@ -10,9 +10,9 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 HEAD = """# Results
 
-Every page is made by one command, `solera run NAME --data ../shared/data`, which its last line repeats with seed,
-versions and date. It begins with what was asked and what came out; how it was done comes last. *Held* is said of a
-claim only if its 95 % interval lies on the right side.
+Every page is made by one command, which its last line repeats with seed, versions and date. It begins with what was
+asked and what came out: a table, a picture, and what held of the papers' claims; how it was done, and details, follow.
+A claim is *held* only if its 95 % interval says so.
 
 ## The headline
 

@@ -37,11 +37,8 @@ def export(
     from solera.serving.writers import writer_of
     from solera.training import Student
 
-    ways = {"int8": quantize if int8 else None, "float16": halve if float16 else None}
-    smaller = {name: way for name, way in ways.items() if way is not None}
-    if smaller and file.suffix != ".onnx":
-        name = next(iter(smaller))
-        raise ValueError(f"--{name} is for ONNX: name the file {file.with_suffix('.onnx').name}, not {file.name}")
+    ways = (("int8", int8, quantize), ("float16", float16, halve))
+    smaller = {name: way for name, wanted, way in ways if wanted}
     loaded = Student.load(student)
     if writer_of(loaded) is not None:
         if file.suffix or inputs is not None or smaller:
@@ -51,6 +48,9 @@ def export(
             )
         print(f"{export_steps(loaded, file)}: encoder.onnx and step.onnx, compared with PyTorch")
         return
+    if smaller and file.suffix != ".onnx":
+        name = next(iter(smaller))
+        raise ValueError(f"--{name} is for ONNX: name the file {file.with_suffix('.onnx').name}, not {file.name}")
     if inputs is None:
         print(f"no --inputs: {file.name} is compared with PyTorch on random numbers, not on real inputs")
         examples = random_inputs(loaded)

@@ -58,8 +58,8 @@ def row_sum(values: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows"]:
     return values.sum(-1, dtype=torch.float64)
 
 
-def positive_row_sum(values: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows"]:
-    """The same where no term has another's sign: torch adds such floats in a cascade, to their last digits but one."""
+def one_signed_row_sum(values: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows"]:
+    """Σ over the classes of terms of one sign: torch's own sum, a cascade, is exact enough for them in float32."""
     return row_sum(values) if torch.compiler.is_compiling() else values.sum(-1).double()
 
 

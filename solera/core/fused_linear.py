@@ -39,7 +39,7 @@ def _parts(rows: int, classes: int, device: str) -> list[slice]:
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left·right, which may have fewer digits than their sum."""
+    """total += left·right; the product may be of a lower precision than the total."""
     if left.dtype == total.dtype:
         total.addmm_(left, right)
     else:
@@ -54,12 +54,12 @@ def _go_through(
     importance: Tensor,
     columns: tuple[Tensor, ...],
     wanted: tuple[bool, bool, bool],
-    products: torch.dtype,
+    product_dtype: torch.dtype,
 ) -> tuple[Tensor, _Sums]:
     """Losses, and those gradients (of hidden, weight, bias) that are wanted."""
     loss = hidden.new_empty(len(hidden))
-    low_hidden, low_weight = hidden.to(products), weight.to(products)
-    low_bias = None if bias is None else bias.to(products)
+    low_hidden, low_weight = hidden.to(product_dtype), weight.to(product_dtype)
+    low_bias = None if bias is None else bias.to(product_dtype)
     sums = _Sums(
         torch.empty_like(hidden) if wanted[0] else None,
         torch.zeros_like(weight) if wanted[1] else None,
@@ -71,12 +71,12 @@ def _go_through(
         loss[part] = overwrite_by_gradient(kernel, logits, *(column[part] for column in columns))
         if sums.bias is not None:
             sums.bias.addmv_(logits.t(), u)
-        gradient = logits.to(products)
+        gradient = logits.to(product_dtype)
         if sums.hidden is not None:
             sums.hidden[part] = gradient @ low_weight
         if sums.weight is not None:
             # u goes to the rows of h, which are shorter than those of the gradient
-            _add_product(sums.weight, gradient.t(), (u.unsqueeze(-1) * h).to(products))
+            _add_product(sums.weight, gradient.t(), (u.unsqueeze(-1) * h).to(product_dtype))
         del logits, gradient  # before the next chunk takes memory of its own
     return loss, sums
 
@@ -97,7 +97,7 @@ class _FusedLinear(torch.autograd.Function):
         ctx: Any,
         kernel: Kernel,
         learning: bool,
-        products: torch.dtype,
+        product_dtype: torch.dtype,
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -106,8 +106,8 @@ class _FusedLinear(torch.autograd.Function):
     ) -> Tensor:
         consider_compiling(len(hidden) * len(weight), hidden.device)
         wanted = tuple(learning and needed for needed in ctx.needs_input_grad[3:6])
-        loss, sums = _go_through(kernel, hidden, weight, bias, importance, columns, wanted, products)  # type: ignore[arg-type]
-        ctx.kernel, ctx.wanted, ctx.products, ctx.sums = kernel, wanted, products, sums
+        loss, sums = _go_through(kernel, hidden, weight, bias, importance, columns, wanted, product_dtype)  # type: ignore[arg-type]
+        ctx.kernel, ctx.wanted, ctx.product_dtype, ctx.sums = kernel, wanted, product_dtype, sums
         ctx.save_for_backward(hidden, weight, bias, importance, *columns)
         return loss
 
@@ -123,7 +123,7 @@ class _FusedLinear(torch.autograd.Function):
         factor = None if sums is None else _factor(upstream, importance)
         if factor is None and any(wanted):
             del sums  # before the new ones take memory
-            _, sums = _go_through(ctx.kernel, hidden, weight, bias, upstream, tuple(columns), wanted, ctx.products)
+            _, sums = _go_through(ctx.kernel, hidden, weight, bias, upstream, tuple(columns), wanted, ctx.product_dtype)
             of_hidden, factor = sums.hidden if of_hidden is None else of_hidden, 1.0
         assert sums is not None
         if of_hidden is not None:
@@ -141,17 +141,21 @@ def fused_linear(
     bias: Float[Tensor, " K"] | None,
     *columns: Tensor,
     importance: Float[Tensor, "*batch"] | None = None,
-    products: torch.dtype | None = None,
+    product_dtype: torch.dtype | None = None,
 ) -> Float[Tensor, "*batch"]:
     """`fused(kernel, linear(hidden, weight, bias), *columns)`, whose logits are never all there.
 
     `importance` is what each row's loss will be multiplied by, up to one factor for all rows; None: all count alike.
-    `products` is the precision of the matrix products; None: that of the loss.
+    `product_dtype` is the precision of the matrix products; None: bfloat16 where autocast says so, else the loss's.
     """
     batch = hidden.shape[:-1]
     rows = at_least_single(hidden).reshape(-1, hidden.shape[-1])
     layer = [None if part is None else part.to(rows.dtype) for part in (weight, bias)]
     counts = rows.new_ones(len(rows)) if importance is None else importance.detach().to(rows.dtype).reshape(-1)
     flat = (c.reshape(-1, *c.shape[len(batch) :]) for c in constant_like(rows, columns))
-    learning = torch.is_grad_enabled()
-    return _FusedLinear.apply(kernel, learning, products or rows.dtype, rows, *layer, counts, *flat).reshape(batch)
+    learning, where = torch.is_grad_enabled(), rows.device.type
+    if product_dtype is None and torch.is_autocast_enabled(where):  # not in float16, whose gradients want to be scaled
+        product_dtype = torch.bfloat16 if torch.get_autocast_dtype(where) == torch.bfloat16 else None
+    with torch.autocast(where, enabled=False):  # the way back is outside of it, and shall do the same
+        loss = _FusedLinear.apply(kernel, learning, product_dtype or rows.dtype, rows, *layer, counts, *flat)
+    return loss.reshape(batch)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from solera.core.fused import positive_row_sum, row_sum, stored
+from solera.core.fused import one_signed_row_sum, row_sum, stored
 from solera.core.rowwise import rowwise
 from solera.distributions.categorical import Categorical
 
@@ -56,7 +56,7 @@ def _softmax(z: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     log_odds = z - top
     odds = log_odds.exp()
     size = row_sum(odds)
-    surprise = positive_row_sum(log_odds.mul_(odds)) / size
+    surprise = one_signed_row_sum(log_odds.mul_(odds)) / size
     scale = stored(size.reciprocal().to(z.dtype)).unsqueeze(-1)
     smallest = ((lowest - top).exp() * scale).flatten(1).amin(-1)
     return odds.mul_(scale), (weights * (size.log() - surprise)).sum(-1), smallest
@@ -81,11 +81,11 @@ def _measure(z: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
     mean = _mean_of(list(probs), w)
     mean = mean + _mean_of([p - mean for p in probs], w)
     reverse, forward = zip(*(_spread(p, mean) for p in probs), strict=True)
-    rmi, knowledge = (positive_row_sum((mean * _mean_of(list(terms), w)).squeeze(-2)) for terms in (reverse, forward))
+    rmi, knowledge = (one_signed_row_sum((mean * _mean_of(list(terms), w)).squeeze(-2)) for terms in (reverse, forward))
     mean = mean.squeeze(-2)
     odds = mean / mean.amax(-1, keepdim=True)
     log_odds, size = odds.log(), row_sum(odds)
-    total = size.log() - positive_row_sum(odds * log_odds) / size
+    total = size.log() - one_signed_row_sum(odds * log_odds) / size
     spoken, least = torch.stack(data).sum(0), torch.stack(smallest).amin(0)
     return log_odds, mean, total, spoken, knowledge.clamp(min=0), rmi.clamp(min=0), least
 

@@ -201,9 +201,14 @@ def _parts(mixture: Mixture) -> Iterator[tuple[Tensor, ...]]:
             slow = Mixture(heard, w)  # the slower way knows 0·ln 0
             logs = slow.averaged.log_probs
             part = (logs * LOG2E, logs.exp(), *(x * LOG2E for x in (slow.total, slow.knowledge, slow.rmi)))
-        elif len(close := (part[-1] < _CLOSE).nonzero().squeeze(-1)):
-            apart = Mixture(Categorical(heard.logits[close]), w[close])  # by the members' differences
-            part[-2][close], part[-1][close] = apart.knowledge * LOG2E, apart.rmi * LOG2E
+        else:
+            alone = (w > 0).sum(-1) == 1  # whoever is heard alone agrees with himself
+            part[-2][alone], part[-1][alone] = 0.0, 0.0
+            close = ((part[-1] < _CLOSE) & ~alone).nonzero().squeeze(-1)
+            if len(close):
+                apart = Mixture(Categorical(heard.logits[close]), w[close])  # by the members' differences
+                for column, value in zip(part[2:], (apart.total, apart.knowledge, apart.rmi), strict=True):
+                    column[close] = value * LOG2E
         yield part
 
 

@@ -50,13 +50,14 @@ def fused_head(
     label_share: Float[Tensor, "*batch"] | None = None,
     label_smoothing: float = 0.0,
     importance: Float[Tensor, "*batch"] | None = None,
-    products: torch.dtype | None = None,
+    product_dtype: torch.dtype | None = None,
 ) -> Float[Tensor, "*batch"]:
     """`method.loss(linear(hidden, weight, bias), targets)`, whose logits are made and thrown away in chunks of rows.
 
     With `labels`, this `label_share` of each row's loss is −ln softmax(z)_y. `importance` is what each row's loss will
     be multiplied by, up to one factor for all rows (its weight in the batch); None: all count alike. A wrong importance
-    costs time, never a digit. `products=torch.bfloat16` multiplies matrices as autocast does; the loss stays exact.
+    costs time, never a digit. `product_dtype=torch.bfloat16` multiplies matrices as
+    autocast does; the loss of those logits is taken in float32.
     """
     found = method.kernel(targets, len(weight))
     if found is None:
@@ -67,9 +68,9 @@ def fused_head(
             raise ValueError(f"labels are mixed in by softmax, and {method!r} predicts another mean: pass logits")
         assert label_share is not None
         kernel, columns = _with_labels(kernel, label_smoothing), (labels, label_share, *columns)
-    loss = fused_linear(kernel, hidden, weight, bias, *columns, importance=importance, products=products)
+    loss = fused_linear(kernel, hidden, weight, bias, *columns, importance=importance, product_dtype=product_dtype)
     if not loss.isfinite().all():
         with torch.no_grad():
-            logits = torch.nn.functional.linear(hidden, weight, bias)
+            logits = torch.nn.functional.linear(hidden.to(weight.dtype), weight, bias)
         return require_finite_loss(loss, logits, "lower the learning rate")
     return loss

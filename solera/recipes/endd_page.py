@@ -291,9 +291,8 @@ better than knowledge does. Here, in points: {second}.
 
 ## Beside the paper's harder sets (Table 3)
 
-Small networks and few images make CIFAR-10 as hard here as CIFAR-100 is for the paper's VGG-16: the same columns beside
-those of its CIFAR-100 and TinyImageNet (error / PRR / ECE / NLL). There, too, students lie between one network and the
-ensemble in error; prior networks are calibrated far worse than ours.
+The same columns beside the paper's of CIFAR-100 and TinyImageNet (error / PRR / ECE / NLL), on which its VGG-16 errs
+about as often as a small network does on CIFAR-10. There students lie between one network and the ensemble in error.
 
 {harder}
 

@@ -188,9 +188,9 @@ def page(recipe: "Headline", found: dict[str, Studies], work: Workspace) -> str:
     return f"""# The headline: is the student worth deploying?
 
 An ensemble is trained on each of {len(found)} problems and distilled by a `Distiller` with its default settings. On
-test examples that no model was trained on, beside one member and beside the ensemble, the student is on
-{len(better(found))} of them surely better than one member in accuracy (or RMSE) and in NLL, and on
-{len(no_higher(found))} its NLL is no higher than the ensemble's.
+{len(better(found))} of the {len(found)} problems the student is surely better than one member in accuracy (or RMSE) and
+in NLL, and on {len(no_higher(found))} its NLL is no higher than the ensemble's, on test examples that no model was
+trained on.
 
 {body}
 

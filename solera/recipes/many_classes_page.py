@@ -225,8 +225,8 @@ temperature (three and three were tried); with it, on 46 %. EnD and the proxy ha
 
 ## Beside the paper's tables
 
-The paper's largest set has 1,000 classes (ImageNet, ten ResNet-50). The order of the ensemble, the students and the
-single network in accuracy is the same; there the proxy loses nothing to EnD.
+The paper's largest set has 1,000 classes (ImageNet, ten ResNet-50). There the students lie between one network and the
+ensemble, and the proxy is no worse than EnD.
 
 {beside}
 

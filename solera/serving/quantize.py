@@ -88,8 +88,8 @@ def quantize(source: str | Path, path: str | Path, example_inputs: Any) -> Quant
 def halve(source: str | Path, path: str | Path, example_inputs: Any) -> Quantized:
     """Writes the ONNX student `source` with float16 weights to `path`, and says what that costs on `example_inputs`.
 
-    The file is about half as large. onnxruntime turns the weights into float32 once, when it opens the file: the time
-    of an answer stays, and the uncertainties are computed as before. Weights beyond 65,504 stay as they are.
+    The file is about half as large. onnxruntime turns the weights into float32: one example takes as long as before,
+    many may take longer, and the uncertainties are computed as before. Weights beyond 65,504 stay as they are.
     """
     require_onnx()
     import onnx

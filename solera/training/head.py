@@ -12,7 +12,7 @@ from solera.teachers.base import Teacher
 from solera.training.engine import precision_named
 from solera.training.settings import Training
 
-PRODUCTS = {"32-true": None, "64-true": None, "bf16-mixed": torch.bfloat16}  # of matrices, in these precisions
+PRODUCT_DTYPES = {"32-true": None, "64-true": None, "bf16-mixed": torch.bfloat16}  # None: that of the loss
 MANY = 1 << 24  # logits of a batch (64 MB): below that they are little beside the rest, and one product is faster
 
 
@@ -44,8 +44,8 @@ def head_to_fuse(
         return None
     why = _labels_differ(student, method, task, training)
     precision = precision_named(training.precision, training.device)
-    if not why and precision not in PRODUCTS:
-        why = f"gradients in {precision} are scaled as a whole"
+    if not why and precision not in PRODUCT_DTYPES:
+        why = f"its gradients are made before {precision} scales them, and float16 would lose the small ones"
     device = next((p.device for p in student.parameters()), torch.device("cpu"))
     with torch.no_grad():
         layer, output = last_linear(student, batch.to(device).inputs)
@@ -69,7 +69,8 @@ def fused_loss(
     if training.label_share and batch.target is not None:
         labels = task.filled(batch.target)
         share = training.label_share * task.labelled(batch, len(shape)).to(output.hidden.dtype)
-    precision = precision_named(training.precision, training.device)
+    mixed = PRODUCT_DTYPES[precision_named(training.precision, training.device)]
+    product_dtype = mixed if torch.is_grad_enabled() else None  # held-out examples are asked without autocast
     return fused_head(
         output.hidden,
         output.layer.weight,
@@ -80,7 +81,5 @@ def fused_loss(
         label_share=share,
         label_smoothing=training.label_smoothing,
         importance=None if batch.weight is None else batch.weight.expand(shape),
-        products=PRODUCTS[precision]
-        if torch.is_grad_enabled()
-        else None,  # held-out examples are asked without autocast
+        product_dtype=product_dtype,
     )

@@ -67,7 +67,7 @@ def test_products_in_bfloat16_are_those_of_autocast(method, kind, monkeypatch):
     upstream = torch.rand(ROWS)
     expected = method.loss(linear(*(part.bfloat16() for part in parts)).float(), targets)
     for importance in (upstream, None):
-        loss = fused_head(*parts, targets, method, importance=importance, products=torch.bfloat16)
+        loss = fused_head(*parts, targets, method, importance=importance, product_dtype=torch.bfloat16)
         torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
         assert loss.dtype == torch.float32
         assert (loss - fused_head(*parts, targets, method)).abs().max() > 1e-4  # which has more digits
@@ -75,6 +75,27 @@ def test_products_in_bfloat16_are_those_of_autocast(method, kind, monkeypatch):
             assert ours.dtype == torch.float32
             assert (ours - theirs).norm() < 0.01 * theirs.norm()
         expected = method.loss(linear(*(part.bfloat16() for part in parts)).float(), targets)
+
+
+@pytest.mark.parametrize("even", [True, False])
+def test_under_autocast_all_products_are_taken_in_bfloat16(even):
+    """On the way back, too, where logits are made anew because the importance was forecast wrongly."""
+    parts, targets = layer(dtype=torch.float32), said("mean", torch.float32)
+    upstream = torch.ones(ROWS) if even else torch.rand(ROWS)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = fused_head(*parts, targets, EnD())
+    wanted = fused_head(*parts, targets, EnD(), product_dtype=torch.bfloat16)
+    assert torch.equal(loss, wanted)
+    for ours, theirs in zip(gradients(loss, parts, upstream), gradients(wanted, parts, upstream), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_weights_that_are_not_finite_are_named_in_mixed_precision_too():
+    hidden, weight, bias = layer(dtype=torch.float32)
+    with torch.no_grad():
+        weight[0, 0] = torch.nan
+    with pytest.raises(DivergedError, match="lower the learning rate"):
+        fused_head(hidden.bfloat16(), weight, bias, said("mean", torch.float32), EnD(), product_dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize(("method", "kind"), METHODS[::2], ids=str)

@@ -48,7 +48,7 @@ def test_the_student_is_the_same_to_rounding(method, labels, monkeypatch):
 def test_in_mixed_precision_products_are_taken_in_bfloat16(method, monkeypatch):
     used = []
     real = module.fused_head
-    monkeypatch.setattr(module, "fused_head", lambda *a, **k: used.append(k["products"]) or real(*a, **k))
+    monkeypatch.setattr(module, "fused_head", lambda *a, **k: used.append(k["product_dtype"]) or real(*a, **k))
     batches = small_batches()
     students = [
         distill(small_ensemble(), network(), batches, method, Training(epochs=2, precision="bf16-mixed", fused_head=f),
