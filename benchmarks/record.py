@@ -48,6 +48,11 @@ WHY = [
         "together they spend their time in batched matrix products, one by one in calls; the ratio falls whenever a "
         "single training gets faster",
     ),
+    (
+        "fused_head",
+        "fused head, Proxy-Dirichlet, eager",
+        "uncompiled, each coefficient of four polynomials is a pass over the logits",
+    ),
     ("heads", "50 heads", "their matrix products alone, measured beside them, would not reach the goal, either"),
     (
         "losses",
@@ -76,6 +81,7 @@ WHY = [
         "a node costs onnxruntime one to two microseconds, the bare network of this benchmark takes 30 to 50: the goal "
         "leaves room for two to four nodes; the larger the network, the nearer to 1",
     ),
+    ("serve", "p99", "clients and servers share the two cores; another machine, an AMD EPYC, gave 1.55"),
     ("serve", "throughput", "64 clients are served on the same two cores that they run on"),
     (
         "steps",

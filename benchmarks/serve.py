@@ -198,6 +198,16 @@ def row(name: str, server: Server, clients: int, rows: int, beside: Server | Non
     return [*cells, f"{shares(server.rates, beside.rates):.2f}", f"{shares(server.cpu, beside.cpu):.2f}"]
 
 
+def memory(server: Server, content: bytes) -> None:
+    """Of the service, before so many requests and after them."""
+    before, asked = server.megabytes(), Server(server.process, server.port)
+    while len(asked.times) < REQUESTS:
+        ask(asked, content, 64)
+    after = server.megabytes()
+    print(f"memory of the service: {before:.0f} MB before, {after:.0f} MB after {len(asked.times):,} requests\n")
+    declare(f"memory of the service after {REQUESTS:,} requests ÷ before", after / before, at_most=1.05)
+
+
 def services(folder: Path) -> list[list[object]]:
     """Ours beside the bare one, in turns, for one client and for 64."""
     torch.manual_seed(0)
@@ -210,7 +220,6 @@ def services(folder: Path) -> list[list[object]]:
     with started(*ours) as served, started("-m", "benchmarks.echo_server", str(bare)) as echo:
         for server in (served, echo):  # what is allocated once does not count
             ask(server, question(images[:1], JSON), 64)
-        before = served.megabytes()
         for clients, rows in ((1, 1), (64, 1), (1, 64)):
             turns = {kind: Server(served.process, served.port) for kind in (JSON, NPY)}
             beside = Server(echo.process, echo.port)
@@ -221,12 +230,7 @@ def services(folder: Path) -> list[list[object]]:
             judge(turns[JSON], beside, clients, rows)
             lines.append(row("bare uvicorn, JSON", beside, clients, rows, None))
             lines += [row(f"service, {k.rpartition('/')[2]}", s, clients, rows, beside) for k, s in turns.items()]
-        grown = Server(served.process, served.port)
-        while len(grown.times) < REQUESTS:
-            ask(grown, question(images[:1], JSON), 64)
-        after = served.megabytes()
-        print(f"memory of the service: {before:.0f} MB before, {after:.0f} MB after {len(grown.times):,} requests\n")
-        declare(f"memory of the service after {REQUESTS:,} requests ÷ before", after / before, at_most=1.05)
+        memory(served, question(images[:1], JSON))
     return lines
 
 
