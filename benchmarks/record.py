@@ -81,7 +81,7 @@ WHY = [
         "a node costs onnxruntime one to two microseconds, the bare network of this benchmark takes 30 to 50: the goal "
         "leaves room for two to four nodes; the larger the network, the nearer to 1",
     ),
-    ("serve", "p99", "clients and servers share the two cores; another machine, an AMD EPYC, gave 1.55"),
+    ("serve", "p99", "clients and servers share the two cores, and one slow turn of a second decides"),
     ("serve", "throughput", "64 clients are served on the same two cores that they run on"),
     (
         "steps",
