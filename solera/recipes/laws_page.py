@@ -58,16 +58,13 @@ def answer(found: Found) -> str:
     said = []
     for name, models in found.items():
         plain, *richer = (model for model in models if model != "ensemble")
-        likelier, lower = (
-            [law for law in richer if paired(models, law, plain, metric)[0] > 0] for metric in ("log-likelihood", "NLL")
-        )
-        ensemble, first, *others = (
-            f"{model} {100 * np.mean([row['OOD AUROC'] for row in rows]):.0f}" for model, rows in models.items()
+        likelier, lower, better = (
+            _listed([law for law in richer if paired(models, law, plain, metric)[0] > 0])
+            for metric in ("log-likelihood", "NLL", "OOD AUROC")
         )
         said.append(
-            f"On {name} the members are surely likelier under {_listed(likelier)} than under EnD²'s Dirichlet, and the "
-            f"NLL is surely lower with {_listed(lower)}; unfamiliar inputs are told by knowledge with an AUROC of "
-            f"{first}, {', '.join(others)} ({ensemble})."
+            f"On {name} the members are surely likelier under {likelier} than under EnD²'s Dirichlet; the NLL is "
+            f"surely lower with {lower}; knowledge surely tells unfamiliar inputs better with {better}."
         )
     return "\n".join(said)
 

@@ -50,7 +50,7 @@ def test_a_law_that_loses_loses_on_the_page():
     nats, _, points, _ = (float(cell.split()[1]) for cell in mixture)
     assert (nats, points) == pytest.approx((0.5, 50), rel=0.03)
     said = answer(found)
-    assert said.count("the mixture of Dirichlets") == 2
+    assert said.count("the mixture of Dirichlets") == 3
     assert "the logistic-normal" not in said
 
 
