@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from solera.methods import EnD, EnD2, Method, PriorNetwork, ProxyDirichlet
 from solera.nn import VGG, WideResNet
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import colour, load_cifar, load_colour, require_cifar, require_files
-from solera.recipes.endd_page import UNSEEN, draw, facts, page
+from solera.recipes.endd_page import UNSEEN, Found, draw, facts, page, together
 from solera.recipes.images import augmented, channels_last
 from solera.recipes.page import origin, pyplot
 from solera.teachers import Ensemble, Labels, Teacher, capture
@@ -126,13 +127,14 @@ class Images:
 class EnddCifar10(Recipe):
     """The EnD² paper's CIFAR-10 study: its Tables 3, 4 and 7, histograms (Figure 4) and ablations (Appendix D).
 
-    scale=laptop, 90 minutes on a core with bfloat16: five WRN-10-2 learn 8,000 labelled images; their students see
-    10,000 more without labels. scale=paper is Appendix A's (VGG-16, 100 members, 45 and 90 epochs), for a GPU.
+    scale=laptop, 100 minutes on a core with bfloat16: five WRN-10-2 learn 8,000 labelled images; their students see
+    10,000 more without labels; three studies. scale=paper is Appendix A's (VGG-16, 100 members, 45 and 90 epochs), for
+    a GPU.
     """
 
     data: str = "../shared/data"
     scale: Literal["laptop", "paper"] = "laptop"
-    repeats: int = 2  # students of a kind: they differ in initial weights and in the order of the data
+    studies: int = 3  # each with its own members and one student of each kind, on the same images
     resamples: int = 200  # of the test images, for the intervals
 
     @property
@@ -145,37 +147,53 @@ class EnddCifar10(Recipe):
             require_cifar(self.data, classes)
         require_files(self.data, list(UNSEEN.values()))
         pyplot()
-        found = work.remember("found", partial(self._found, work))
+        images = self.images()
+        found = together(
+            [
+                work.remember(f"study-{number}", partial(self._study, images, number, work))
+                for number in range(self.studies)
+            ]
+        )
         draw(self.at, found, work)
         return page(self, found, origin(self, "endd-cifar10", work))
 
-    def _found(self, work: Workspace) -> dict[str, Any]:
-        """Everything but the page: all models trained, then all of them judged at once, on the same resamples."""
-        at, images = self.at, self.images()
-        work.say(f"training {at.members} networks on {images.labelled.examples} images")
+    def _study(self, images: Images, number: int, work: Workspace) -> Found:
+        """The members, all their students, and what the page needs of them; the first study has the ablations, too."""
+        at, seed, folder = self.at, stream(self.seed, "study", number), work.folder / f"study-{number}"
+        told = f"study {number + 1} of {self.studies}"
+        work.say(f"{told}: training {at.members} networks on {images.labelled.examples} images")
         ensemble = train_ensemble(
             partial(self.network, at.dropout[0]),
             images.labelled,
             at.members,
-            self.training(at.epochs, at.lr, self.seed),
-            folder=work.folder / "ensemble",
+            self.training(at.epochs, at.lr, seed),
+            folder=folder / "ensemble",
             augment=self.augment,
         )
-        models: dict[str, Any] = {f"IND {i}": Student(network, EnD()) for i, network in enumerate(ensemble.models)}
+        models: dict[str, Any] = {f"IND #{i}": Student(network, EnD()) for i, network in enumerate(ensemble.models)}
         models["ENSM"] = ensemble
         whole = images.seen.with_unlabelled(images.auxiliary, elsewhere=True)
-        teacher = self._remembered(ensemble, whole, images.held, work, "transfer-set")
-        for name in STUDENTS:
-            for repeat in range(self.repeats):
-                models[f"{name} {repeat}"] = self._student(teacher, name, images, whole, repeat, work)
-        for count in at.fewer:
-            some = models[f"ENSM, M = {count}"] = Ensemble(list(ensemble.models)[:count])
-            known = self._remembered(some, whole, images.held, work, f"transfer-set-{count}")
-            models[f"M = {count} 0"] = self._student(known, f"M = {count}", images, whole, 0, work)
-        for degree in at.temperatures:
-            models[f"T₀ = {degree:g} 0"] = self._student(teacher, f"T₀ = {degree:g}", images, whole, 0, work)
+
+        def remembered(some: Ensemble, name: str) -> Teacher:
+            work.say(f"{told}: remembering what {some.members} members say about {whole.examples} images")
+            kept = capture(some, whole, folder / name)
+            return kept if images.held is None else capture(some, images.held, folder / name)
+
+        def student(teacher: Teacher, name: str) -> Student:
+            work.say(f"{told}: training {name}")
+            return self._student(teacher, name, images, whole, seed, folder / "training" / name)
+
+        teacher = remembered(ensemble, "transfer-set")
+        models |= {name: student(teacher, name) for name in STUDENTS}
+        if number == 0:
+            for count in at.fewer:
+                some = models[f"ENSM, M = {count}"] = Ensemble(list(ensemble.models)[:count])
+                models[f"M = {count}"] = student(remembered(some, f"transfer-set-{count}"), f"M = {count}")
+            models |= {name: student(teacher, name) for name in (f"T₀ = {degree:g}" for degree in at.temperatures)}
         sets = self._test_sets()
-        work.say(f"comparing {len(models)} models on {len(sets['test'][0])} test images, and on unfamiliar ones")
+        work.say(
+            f"{told}: comparing {len(models)} models on {len(sets['test'][0])} test images, and on unfamiliar ones"
+        )
         unfamiliar = {name: inputs for name, (inputs, _) in sets.items() if name != "test"}
         result = evaluate(models, *sets["test"], unfamiliar=unfamiliar, reference="ENSM", resamples=self.resamples)
         sizes = {"labelled": images.labelled.examples, "seen": images.seen.examples}
@@ -236,24 +254,15 @@ class EnddCifar10(Recipe):
         sets = {"test": load_cifar(self.data, 10, "test"), **far, "CIFAR-100": other}
         return {name: (read(x), torch.from_numpy(y)) for name, (x, y) in sets.items()}
 
-    def _remembered(self, ensemble: Ensemble, whole: Batches, held: Batches | None, work: Workspace, name: str) -> Any:
-        """What members say about all images that students see, and about the held-out ones."""
-        work.say(f"remembering what {ensemble.members} members say about {whole.examples} images")
-        remembered = capture(ensemble, whole, work.folder / name)
-        return remembered if held is None else capture(ensemble, held, work.folder / name)
-
-    def _student(
-        self, teacher: Teacher, name: str, images: Images, whole: Batches, repeat: int, work: Workspace
-    ) -> Student:
+    def _student(self, teacher: Teacher, name: str, images: Images, whole: Batches, seed: int, folder: Path) -> Student:
         """Sees augmented images, while the teacher answers for the plain ones, as in the paper."""
         at, prior = self.at, name == "PN"
-        work.say(f"training {name}, {repeat + 1} of {self.repeats}")
-        torch.manual_seed(stream(self.seed, "student", repeat))
+        torch.manual_seed(stream(seed, "student"))
         network = self.network(at.dropout[1], norm=at.prior_norm or not prior)
         method = self.method(name)
         rate = at.density_lr if isinstance(method, EnD2) else at.lr
         epochs, lr = (at.epochs, at.lr / 2) if prior else (at.student_epochs, rate)
-        training = self.training(epochs, lr, stream(self.seed, "repeat", repeat))
+        training = self.training(epochs, lr, stream(seed, "distil"))
         if prior:
             teacher, batches = Labels(classes=10), images.labelled.with_unlabelled(images.auxiliary, elsewhere=True)
         else:
@@ -265,7 +274,7 @@ class EnddCifar10(Recipe):
             method,
             training,
             validation=images.held,
-            folder=work.folder / "training" / f"{name}-{repeat}",
+            folder=folder,
         )
 
 

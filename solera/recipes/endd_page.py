@@ -1,6 +1,7 @@
 """The page of the EnD² study: what came out, one table, one picture, what held; then how, Tables 4 and 7, ablations."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,22 +94,31 @@ def facts(result: Evaluation) -> Found:
     return found
 
 
-def repeats(found: Found, name: str) -> list[str]:
-    """The models of this kind: "EnD 0", "EnD 1", ..., or the one ensemble."""
-    return [each for each in found["rows"] if each == name or (each.rpartition(" ")[0] == name and each[-1].isdigit())]
+def together(studies: Sequence[Found]) -> Found:
+    """The models of all studies, each with its study's number behind its name: "EnD #0", "EnD #1", ..."""
+    numbered = {
+        kind: {f"{name} #{number}": of for number, study in enumerate(studies) for name, of in study[kind].items()}
+        for kind in ("rows", "draws", "histograms")
+    }
+    return {**numbered, "images": studies[0]["images"]}
+
+
+def of_kind(found: Found, name: str) -> list[str]:
+    """The models of this kind: the students, the ensembles or, as "IND #0 #0", the members of all studies."""
+    return [each for each in found["rows"] if each.partition(" #")[0] == name]
 
 
 def values(found: Found, name: str, key: str) -> list[float]:
-    """A metric of every repeat; none where this kind has no such metric."""
-    rows = [found["rows"][each] for each in repeats(found, name)]
+    """A metric of every model of this kind; none where it has no such metric."""
+    rows = [found["rows"][each] for each in of_kind(found, name)]
     return [row[key] for row in rows if key in row]
 
 
 def gap(found: Found, better: str, worse: str, key: str) -> tuple[float, float, float]:
-    """How much better: the low end of the paired 95 % interval, the mean over repeats, the high end."""
+    """How much better: the low end of the paired 95 % interval, the mean over studies, the high end."""
 
     def drawn(name: str) -> list[Resampled]:
-        return [(found["rows"][each][key], found["draws"][each][key]) for each in repeats(found, name)]
+        return [(found["rows"][each][key], found["draws"][each][key]) for each in of_kind(found, name)]
 
     low, middle, high = paired_gap(drawn(better), drawn(worse), inflated=key == "ECE")
     return (-high, -middle, -low) if key in LOWER else (low, middle, high)
@@ -134,7 +144,7 @@ def second(found: Found) -> str:
 
 
 def cell(found: Found, name: str, key: str) -> str:
-    """Mean and spread over repeats."""
+    """Mean and spread over studies."""
     numbers = values(found, name, "accuracy" if key == "error" else key)
     if not numbers or (name.startswith("ENSM") and key == "ρ knowledge"):
         return "–"
@@ -208,7 +218,7 @@ def draw(at: "Scale", found: Found, work: Workspace) -> None:
     for row, (side, title) in zip(panels, sides.items(), strict=True):
         for axes, key in zip(row, MEASURES, strict=True):
             for name, shade in colours.items():
-                each = [found["histograms"][repeat][f"{key} {side}"] for repeat in repeats(found, name)]
+                each = [found["histograms"][model][f"{key} {side}"] for model in of_kind(found, name)]
                 axes.stairs(np.mean(each, axis=0), BINS, label=name, color=shade, linewidth=1.5)
             axes.set(title=f"{key}: {title}", xlabel="nats", ylabel="density")
             axes.set_xlim(0, BINS[-1] if key != "knowledge" else BINS[-1] / 3)
@@ -223,16 +233,16 @@ Can one small network stand in for {at.members}, and say which photographs it do
 
 {scores}
 
-Mean ± sample standard deviation over {recipe.repeats} students (IND: over the members; there is one ensemble). PRR by
-total uncertainty. Unseen: AUROC in per cent, the mean over GTSRB (traffic signs) and MNIST-M (digits over photographs).
+Mean ± sample standard deviation over {recipe.studies} studies, each with its own members and students (IND: over all
+members). PRR by total uncertainty. Unseen: AUROC in per cent, the mean over GTSRB (traffic signs) and MNIST-M (digits over photographs).
 ρ: rank correlation of knowledge with the ensemble's on test images.
 
 ![Histograms of the three uncertainties](endd-cifar10.png)
 
 ## What the paper says, and whether it held
 
-By paired 95 % intervals over resampled images ({recipe.resamples} draws), of means over the students of a kind; how
-much these differ among themselves is not in the intervals. In points, NLL in nats. The last four claims are ours.
+By paired 95 % intervals over resampled images ({recipe.resamples} draws), of means over the studies; how much these
+differ among themselves is not in the intervals. In points, NLL in nats. The last four claims are ours.
 
 {claims}
 
@@ -272,8 +282,8 @@ about as often as a small network does on CIFAR-10. There students lie between o
 
 ## Ablations (Appendix D)
 
-EnD²+AUX of {at.members} members from temperature {at.temperature:g}, and one student each from other
-temperatures{fewer}. The paper: 20 members do better than 5, more than 20 no better; a temperature of at least 5 is
+EnD²+AUX of {at.members} members from temperature {at.temperature:g}, and one student of the first study each from
+other temperatures{fewer}. The paper: 20 members do better than 5, more than 20 no better; a temperature of at least 5 is
 needed.
 
 {ablations}

@@ -15,7 +15,7 @@ from solera.evaluation.intervals import interval_of_inflated
 from solera.recipes import find, names
 from solera.recipes.base import Workspace, settings_of
 from solera.recipes.endd_cifar10 import LAPTOP, SCALES, STUDENTS, EnddCifar10
-from solera.recipes.endd_page import BINS, OTHERS, PAPER, facts, gap, orderings, repeats
+from solera.recipes.endd_page import BINS, OTHERS, PAPER, facts, gap, of_kind, orderings, together, values
 from solera.teachers import Labels
 from solera.training import Student
 
@@ -61,7 +61,7 @@ def test_the_columns_of_the_three_tables():
     labels[::3] = (labels[::3] + 1) % 10  # a third of the predictions are wrong
     single = {name: Categorical(p.members.logits[:, 0]) for name, p in said.items()}
     sets = {name: torch.zeros(40, 1) for name in OTHERS}
-    models = {"ENSM": said, "IND 0": single, "EnD² 0": said, "EnD² 1": said}
+    models = {"ENSM": said, "IND #0": single, "EnD²": said}
     found = facts(evaluate(models, torch.zeros(60, 1), labels, unfamiliar=sets, reference="ENSM", resamples=5))
     row, wrong = found["rows"]["ENSM"], (torch.arange(60) % 3 == 0).numpy()
     doubt = -said["test"].mean.max(-1).values.numpy()
@@ -74,17 +74,32 @@ def test_the_columns_of_the_three_tables():
         draws = found["draws"]["ENSM"]
         pair = [draws[f"OOD {name} {key}"] for name in ("GTSRB", "MNIST-M")]
         assert draws[f"unseen {key}"] == pytest.approx(np.mean(pair, 0))
-    assert found["rows"]["EnD² 1"]["ρ knowledge"] == pytest.approx(1)
-    assert not [key for key in found["rows"]["IND 0"] if "knowledge" in key]
+    assert found["rows"]["EnD²"]["ρ knowledge"] == pytest.approx(1)
+    assert not [key for key in found["rows"]["IND #0"] if "knowledge" in key]
     assert np.sum(found["histograms"]["ENSM"]["total in"]) * np.diff(BINS)[0] == pytest.approx(1)
-    assert repeats(found, "EnD²") == ["EnD² 0", "EnD² 1"]
-    assert repeats(found, "ENSM") == ["ENSM"]
-    assert repeats(found, "EnD") == []
 
 
-def test_a_gap_is_of_means_over_repeats_and_knows_which_way_is_better():
-    rows = {"A 0": 0.10, "A 1": 0.12, "B": 0.20}
-    draws = {"A 0": [0.1, 0.2], "A 1": [0.1, 0.2], "B": [0.3, 0.6]}
+def test_models_of_a_kind_are_those_of_all_studies():
+    one = {
+        "rows": {"IND #0": {"NLL": 1}, "IND #1": {"NLL": 2}, "EnD²": {"NLL": 3, "ρ": 0.5}, "EnD²+AUX": {"NLL": 4}},
+        "draws": {"EnD²": {"NLL": [3, 3]}},
+        "histograms": {"EnD²": {"total in": [1]}},
+        "images": {"test": 50},
+    }
+    other = {kind: {name: of for name, of in one[kind].items() if name != "EnD²+AUX"} for kind in one}
+    found = together([one, other | {"rows": other["rows"] | {"EnD²": {"NLL": 5}}}])
+    assert of_kind(found, "EnD²") == ["EnD² #0", "EnD² #1"] == list(found["draws"]) == list(found["histograms"])
+    assert of_kind(found, "IND") == ["IND #0 #0", "IND #1 #0", "IND #0 #1", "IND #1 #1"]
+    assert of_kind(found, "EnD") == []
+    assert values(found, "EnD²", "NLL") == [3, 5]
+    assert values(found, "EnD²", "ρ") == [0.5]
+    assert values(found, "EnD²+AUX", "NLL") == [4]
+    assert found["images"] == {"test": 50}
+
+
+def test_a_gap_is_of_means_over_studies_and_knows_which_way_is_better():
+    rows = {"A #0": 0.10, "A #1": 0.12, "B #0": 0.20}
+    draws = {"A #0": [0.1, 0.2], "A #1": [0.1, 0.2], "B #0": [0.3, 0.6]}
     found = {
         "rows": {name: {"NLL": value, "PRR": value} for name, value in rows.items()},
         "draws": {name: {"NLL": drawn, "PRR": drawn} for name, drawn in draws.items()},
@@ -105,13 +120,13 @@ def test_the_gap_of_an_ece_is_corrected_for_what_chance_adds():
 
 
 def test_every_claim_is_judged():
-    names = ["ENSM", *(f"{name} {r}" for name in ("IND", *STUDENTS) for r in (0, 1))]
+    names = [f"{name} #{number}" for name in ("ENSM", "IND", *STUDENTS) for number in (0, 1)]
     keys = ("accuracy", "PRR", "ECE", "NLL", "unseen total", "unseen knowledge")
     found = {
         "rows": {n: dict.fromkeys(keys, 0.5) for n in names},
         "draws": {n: {key: [0.5] for key in keys} for n in names},
     }
-    found["rows"]["EnD 0"]["NLL"], found["draws"]["EnD 0"]["NLL"] = 0.3, [0.3]
+    found["rows"]["EnD #0"]["NLL"], found["draws"]["EnD #0"]["NLL"] = 0.3, [0.3]
     lines = orderings(found).splitlines()
     assert [line for line in lines if "**Held**" in line] == [
         "| EnD has a lower NLL than EnD² | NLL: EnD, EnD² | **Held** +0.100 (+0.100 to +0.100) |"
@@ -140,7 +155,7 @@ def test_missing_data_is_named_before_any_work(tmp_path):
 @pytest.mark.long
 def test_end_to_end_stopped_and_gone_on_with(tmp_path, files, monkeypatch):
     monkeypatch.setitem(SCALES, "laptop", TINY)
-    recipe, calls, real = EnddCifar10(data=files, resamples=4), [], module.distill
+    recipe, calls, real = EnddCifar10(data=files, studies=2, resamples=4), [], module.distill
 
     def stops_at_the_fourth(*args, **kwargs):
         calls.append(args)
@@ -155,14 +170,15 @@ def test_end_to_end_stopped_and_gone_on_with(tmp_path, files, monkeypatch):
     students = 2 * len(STUDENTS) + len(TINY.fewer) + len(TINY.temperatures)
     assert len(calls) == students + 4  # all of them again: the finished ones are read, not trained
     assert run(tmp_path / "run", recipe) == page
-    assert len(calls) == students + 4
+    assert len(calls) == students + 4  # finished studies are not asked for again
     assert (tmp_path / "run" / "endd-cifar10.png").read_bytes().startswith(b"\x89PNG")
     for name in PAPER:
         rows = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
         assert len(rows) == 4 + (name in ("EnD²+AUX", "ENSM"))
-        assert ("±" in rows[0]) == (name != "ENSM")
+        assert "±" in rows[0]
     sizes = [args[2].batches.examples for args in calls[4:]]
-    assert sizes == [56] * 4 + [76] * 6 + [44] * 2 + [76] * 2  # the prior network: 24 with labels, 20 auxiliary ones
+    each = [56] * 2 + [76] * 3 + [44]  # the prior network: 24 with labels, 20 auxiliary ones
+    assert sizes == [*each, 76, 76, *each]
 
 
 def test_the_teacher_speaks_of_plain_images_and_the_student_sees_others(files, monkeypatch):
@@ -196,7 +212,7 @@ def test_each_student_has_its_rate_its_length_and_the_precision(name, rate, epoc
     monkeypatch.setitem(SCALES, "laptop", replace(LAPTOP, images=24, held=8, auxiliary=20))
     recipe = EnddCifar10(data=files)
     images = recipe.images()
-    recipe._student(Labels(classes=10), name, images, images.seen, 0, Workspace(tmp_path / "run", {}))
+    recipe._student(Labels(classes=10), name, images, images.seen, 0, tmp_path)
     (training,) = asked
     assert (training.lr, training.epochs, training.precision) == (rate, epochs, LAPTOP.precision)
 
