@@ -234,8 +234,8 @@ Can one small network stand in for {at.members}, and say which photographs it do
 {scores}
 
 Mean ± sample standard deviation over {recipe.studies} studies, each with its own members and students (IND: over all
-members). PRR by total uncertainty. Unseen: AUROC in per cent, the mean over GTSRB (traffic signs) and MNIST-M (digits over photographs).
-ρ: rank correlation of knowledge with the ensemble's on test images.
+members). PRR by total uncertainty. Unseen: AUROC in per cent, the mean over GTSRB (traffic signs) and MNIST-M (digits
+over photographs). ρ: rank correlation of knowledge with the ensemble's on test images.
 
 ![Histograms of the three uncertainties](endd-cifar10.png)
 
@@ -283,8 +283,8 @@ about as often as a small network does on CIFAR-10. There students lie between o
 ## Ablations (Appendix D)
 
 EnD²+AUX of {at.members} members from temperature {at.temperature:g}, and one student of the first study each from
-other temperatures{fewer}. The paper: 20 members do better than 5, more than 20 no better; a temperature of at least 5 is
-needed.
+other temperatures{fewer}. The paper: 20 members do better than 5, more than 20 no better; a temperature of at least 5
+is needed.
 
 {ablations}
 
