@@ -16,8 +16,8 @@ CIFAR100 = Setting(
             width=2,
             images=8_000,
             epochs=20,
-            chosen="by KD's NLL on the held-out images of the first study, 2.608 after 8 epochs and 2.553 after 16, where "
-            "its members have 2.558 to 2.662 and the ensemble 2.447, and by time: these students are still learning",
+            chosen="by KD's NLL on the held-out images of the first study, 2.608 after 8 epochs and 2.553 after 16, "
+            "where its members have 2.558 to 2.662 and the ensemble 2.447, and by time: they are still learning",
         ),
         "paper": PAPER_SCALE,
     },
