@@ -1,15 +1,16 @@
-"""What the pages of `translation` and `speech` share: AUROC by every measure, what of it was kept, and rejection."""
+"""What the pages of `translation` and `speech` share: AUROC by every measure, whether it is enough, and rejection."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from solera.evaluation import Evaluation
 from solera.evaluation.evaluation import display
-from solera.recipes.page import judged, table
+from solera.recipes.page import table, word
 
 KNOWING = {"knowledge": "knowledge", "rmi": "RMI"}  # what a single model does not have
+WHOLE = {"total": "total", **KNOWING}
 SHARE = 0.8  # of the ensemble's AUROC above chance that a student should keep
 
 
@@ -25,19 +26,35 @@ def every_measure(found: Evaluation, measures: Mapping[str, str], models: Iterab
     return table(["model", "by", *sets], rows)
 
 
-def skill_kept(found: Evaluation, name: str) -> list[str]:
+def told_as_wanted(found: Evaluation, wanted: Sequence[tuple[str, str, float]]) -> str:
+    """Whether models tell unfamiliar sets as well as wanted: of each its name, the set's and the least AUROC."""
+    rows = []
+    for key, title in WHOLE.items():
+        told = [(found.interval(model, f"OOD {name} {key}"), least) for model, name, least in wanted]
+        rows.append([title, *("–" if at is None else _cell(at.low, at.value, at.high, least) for at, least in told)])
+    head = [f"{model}: {name}, AUROC of {100 * least:.0f}" for model, name, least in wanted]
+    return table(["by", *head], rows)
+
+
+def skill_kept(found: Evaluation, names: Sequence[str]) -> str:
     """Whether SEnD² keeps enough of the ensemble's AUROC above chance, by knowledge and by RMI."""
-    lines = []
-    for key, title in KNOWING.items():
-        metric = f"OOD {name} {key}"
-        own, theirs = (found.rows[model].get(metric) for model in ("SEnD²", "ensemble"))
-        if own is None or theirs is None or theirs <= 0.5:
-            continue
-        drawn = [np.asarray(found.draws[model][metric]) - 0.5 for model in ("SEnD²", "ensemble")]
-        low, high = np.quantile(drawn[0] / drawn[1], [0.025, 0.975])
-        claim = f"SEnD² keeps {100 * SHARE:.0f} % of the ensemble's skill above chance at telling {name} by {title}"
-        lines.append(judged(claim, float(low), (own - 0.5) / (theirs - 0.5), float(high), SHARE))
-    return lines
+    rows = [[title, *(_share_kept(found, f"OOD {name} {key}") for name in names)] for key, title in KNOWING.items()]
+    return table([f"{100 * SHARE:.0f} % kept, by", *names], rows)
+
+
+def _share_kept(found: Evaluation, metric: str) -> str:
+    """Nothing where the ensemble has no skill."""
+    own, theirs = (found.rows[model].get(metric) for model in ("SEnD²", "ensemble"))
+    if own is None or theirs is None or theirs <= 0.5:
+        return "–"
+    drawn = [np.asarray(found.draws[model][metric]) - 0.5 for model in ("SEnD²", "ensemble")]
+    low, high = np.quantile(drawn[0] / drawn[1], [0.025, 0.975])
+    return _cell(float(low), (own - 0.5) / (theirs - 0.5), float(high), SHARE)
+
+
+def _cell(low: float, middle: float, high: float, least: float) -> str:
+    """In per cent."""
+    return f"**{word(low, middle, least)}** {100 * middle:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def draw_rejection(panel: Any, found: Evaluation, models: Iterable[str], quality: str) -> None:

@@ -7,7 +7,7 @@ from solera.evaluation import Evaluation
 from solera.evaluation.evaluation import display
 from solera.recipes.base import Workspace
 from solera.recipes.page import judged, origin, pyplot, save_figure, spread, table, told_apart
-from solera.recipes.sequence_page import draw_rejection, every_measure, skill_kept
+from solera.recipes.sequence_page import draw_rejection, every_measure, skill_kept, told_as_wanted
 
 if TYPE_CHECKING:
     from solera.recipes.speech import Speech
@@ -124,12 +124,6 @@ def claims(found: Found) -> str:
         less(claim, whole, name, "single", "WER", -0.01)
         claim = f"{name} has a lower NLL than a single model, in nats × 100 (the paper: SEnD² alone)"
         less(claim, found.tokens, name, "single", "NLL")
-    for model, least in (("ensemble", 0.80), ("SEnD²", 0.77)):
-        for key in ("total", "knowledge", "rmi"):
-            claim = f"{model} tells a new speaker by {MEASURES[key]}, AUROC at least {100 * least:.0f}"
-            at_least(claim, model, f"OOD new speaker {key}", least)
-    for name in [name for name in whole.elements if name != "test"]:
-        lines += skill_kept(whole, name)
     return "\n".join(lines)
 
 
@@ -160,6 +154,8 @@ def page(recipe: "Speech", found: Found, work: Workspace) -> str:
         every=every_measure(found.whole, MEASURES, found.whole.rows),
         shifted=shifted(found),
         claims=claims(found),
+        told=told_as_wanted(found.whole, [("ensemble", "new speaker", 0.80), ("SEnD²", "new speaker", 0.77)]),
+        kept=skill_kept(found.whole, [name for name in found.whole.elements if name != "test"]),
         origin=origin(recipe, "speech", work),
     )
 
@@ -176,10 +172,11 @@ What held, with 95 % intervals over resampled strings ({recipe.resamples} draws)
 
 {claims}
 
-Is a new speaker unfamiliar? The strings that were heard rightly all the same, and the others, each against the test
-strings:
+Unfamiliar strings told from the test's as well as wanted, and 80 % of the ensemble's AUROC above 50 kept by SEnD²:
 
-{heard}
+{told}
+
+{kept}
 
 ## How
 
@@ -205,6 +202,11 @@ French). The paper's 50.0 by knowledge are a lost sign in its code, not a measur
 By each measure of a whole string (means over its tokens; scores are of its own tokens):
 
 {every}
+
+Is a new speaker unfamiliar? The strings that were heard rightly all the same, and the others, each against the test
+strings:
+
+{heard}
 
 Word error rate where the words are known:
 
