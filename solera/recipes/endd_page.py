@@ -159,18 +159,19 @@ def tabled(found: Found, keys: dict[str, str], printed: dict[str, str], last: st
     return table(["model", *keys.values(), last], rows)
 
 
-def answer(found: Found) -> str:
-    """What came out, of the paper's student and of ours."""
+def answer(found: Found, members: int) -> str:
+    """What came out, of the ensemble, of our student and of the paper's."""
 
-    def said(name: str) -> str:
-        return (
-            f"errs on {cell(found, name, 'error')} %, with an NLL of {cell(found, name, 'NLL')}, and tells unseen sets "
-            f"by its knowledge with an AUROC of {cell(found, name, 'unseen knowledge')}"
-        )
+    def errs(name: str) -> str:
+        return f"on {cell(found, name, 'error')} % of the test images (NLL {cell(found, name, 'NLL')})"
+
+    def tells(name: str) -> str:
+        return f"with an AUROC of {cell(found, name, 'unseen knowledge')}"
 
     return (
-        f"EnD²+AUX {said('EnD²+AUX')}; Proxy+AUX {said('Proxy+AUX')}; the ensemble {said('ENSM')}. A single network "
-        f"errs on {cell(found, 'IND', 'error')} %, with an NLL of {cell(found, 'IND', 'NLL')}."
+        f"One network errs {errs('IND')}, {members} together {errs('ENSM')}; the student Proxy+AUX errs "
+        f"{errs('Proxy+AUX')}, the paper's student, EnD²+AUX, {errs('EnD²+AUX')}; by knowledge the ensemble tells "
+        f"unseen sets {tells('ENSM')}, Proxy+AUX {tells('Proxy+AUX')}, EnD²+AUX {tells('EnD²+AUX')}."
     )
 
 
@@ -192,7 +193,7 @@ def page(recipe: "EnddCifar10", found: Found, made: str) -> str:
         at=recipe.at,
         precision=precision_named(recipe.at.precision, "auto"),
         images=figures,
-        answer=answer(found),
+        answer=answer(found, recipe.at.members),
         scores=tabled(found, columns, table_3, "paper: error / PRR / ECE / NLL"),
         claims=orderings(found),
         ood=tabled(found, far, table_4, "paper: LSUN total / knowledge ; TIM total / knowledge"),

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from solera.evaluation.intervals import ends
+from solera.evaluation.recalibrated import calibrated_name
 from solera.recipes.base import Workspace
 from solera.recipes.page import origin, paired_gap, pyplot, save_figure, table
 from solera.recipes.problems import described
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 Studies = list[dict[str, Any]]  # of one problem
 MODELS = ("single", "ensemble", "student")
+CALIBRATED = calibrated_name("single")
 RIGHT_SIZE = 0.8, 1.25  # of the ensemble's uncertainty
 SHOWN = -2.0, 4.0  # shares of the gain that the picture has room for
 RECOVERED, DETECTED = 0.6, 0.02  # of the ensemble's gain in NLL; AUROC that may be lost
@@ -42,16 +45,21 @@ def unfamiliar(studies: Studies) -> str | None:
     return found[0].removesuffix(" total") if found else None
 
 
-def three(studies: Studies, metric: str) -> str:
-    """Single, ensemble and student; bold where the student is surely better than the single."""
-    numbers = [mean(studies, model, metric) for model in MODELS]
+def surely_better(studies: Studies, metric: str) -> bool:
+    """Whether the student is surely better than one member, as it is and calibrated."""
+    gaps = [gap(studies, "student", rival, metric) for rival in ("single", CALIBRATED)]
+    return all(low > 0 if metric == "accuracy" else high < 0 for low, _, high in gaps)
+
+
+def compared(studies: Studies, metric: str) -> str:
+    """Single (calibrated), ensemble and student; bold where the student is surely better than the single, both ways."""
+    numbers = [mean(studies, model, metric) for model in (*MODELS, CALIBRATED)]
     if any(number is None for number in numbers):
         return "–"
     scale, digits = (100, 1) if metric in ("accuracy", "ECE") else (1, 3)
-    shown = [f"{scale * number:.{digits}f}" for number in numbers if number is not None]
-    low, _, high = gap(studies, "student", "single", metric)
-    surely = low > 0 if metric == "accuracy" else high < 0
-    return " / ".join([*shown[:2], f"**{shown[2]}**" if surely else shown[2]])
+    single, ensemble, student, calibrated = (f"{scale * number:.{digits}f}" for number in numbers if number is not None)
+    beside = f" ({calibrated})" if metric in ("NLL", "ECE") else ""  # of the others it keeps what they are
+    return " / ".join([single + beside, ensemble, f"**{student}**" if surely_better(studies, metric) else student])
 
 
 def detection(studies: Studies) -> tuple[float, float] | None:
@@ -81,9 +89,9 @@ def line(name: str, studies: Studies) -> list[str]:
     found, ranked = detection(studies), mean(studies, "student", "ρ knowledge")
     return [
         f"{name} ({described(name)})",
-        f"{first(studies)} {three(studies, first(studies))}",
-        three(studies, "NLL"),
-        three(studies, "ECE") if first(studies) == "accuracy" else "–",
+        f"{first(studies)} {compared(studies, first(studies))}",
+        compared(studies, "NLL"),
+        compared(studies, "ECE") if first(studies) == "accuracy" else "–",
         "–" if found is None else f"{100 * found[0]:.1f} / {100 * found[1]:.1f}",
         "–" if ranked is None else f"{ranked:.2f}",
         f"{kept(studies, 'total'):.2f} / {kept(studies, 'knowledge'):.2f}",
@@ -91,21 +99,22 @@ def line(name: str, studies: Studies) -> list[str]:
     ]
 
 
-def recovered(studies: Studies) -> float:
-    """The share of the ensemble's gain in NLL over one member that the student has."""
-    single, ensemble, student = (mean(studies, model, "NLL") or 0.0 for model in MODELS)
-    return (single - student) / (single - ensemble)
+def recovered(studies: Studies) -> tuple[float, float, float]:
+    """The student's share of the ensemble's gain in NLL over one member, between the ends of its interval."""
+
+    def share(single: Any, ensemble: Any, student: Any) -> Any:
+        return (single - student) / (single - ensemble)
+
+    value = float(share(*(mean(studies, model, "NLL") for model in MODELS)))
+    drawn = share(*(np.mean([study["draws"][model]["NLL"] for study in studies], 0) for model in MODELS))
+    low, high = ends(drawn)
+    return low, value, high
 
 
 def better(found: dict[str, Studies]) -> list[str]:
-    """Where the student is surely better than one member, both ways."""
-
-    def surely(studies: Studies) -> bool:
-        low, _, high = gap(studies, "student", "single", first(studies))
-        right = low > 0 if first(studies) == "accuracy" else high < 0
-        return right and gap(studies, "student", "single", "NLL")[2] < 0
-
-    return [name for name, studies in found.items() if surely(studies)]
+    """Where the student is surely better than one member, calibrated or not, in both ways."""
+    return [name for name, studies in found.items()
+            if all(surely_better(studies, metric) for metric in (first(studies), "NLL"))]  # fmt: skip
 
 
 def no_higher(found: dict[str, Studies]) -> list[str]:
@@ -132,7 +141,7 @@ def judged(found: dict[str, Studies]) -> list[str]:
     """What was wanted of a student, problem by problem."""
     lower, close, sized, detected = no_higher(found), [], [], []
     for name, studies in found.items():
-        if name not in lower and recovered(studies) >= RECOVERED:
+        if name not in lower and recovered(studies)[1] >= RECOVERED:
             close.append(name)
         if all(RIGHT_SIZE[0] <= kept(studies, key) <= RIGHT_SIZE[1] for key in ("total", "knowledge")):
             sized.append(name)
@@ -147,7 +156,7 @@ def judged(found: dict[str, Studies]) -> list[str]:
     every = list(found)
     others = [name for name in every if name not in lower]
     return [
-        said("Surely better than one member, in accuracy or RMSE and in NLL", better(found), every),
+        said("Surely better than one member, calibrated or not, in accuracy or RMSE and in NLL", better(found), every),
         said("NLL no higher than the ensemble's, by the mean", lower, every),
         said(f"Of the others, at least {RECOVERED:.0%} of the ensemble's gain in NLL", close, others),
         said("Total and knowledge of 0.8 to 1.25 times the ensemble's size on test examples", sized, every),
@@ -160,8 +169,7 @@ def draw(found: dict[str, Studies], work: Workspace) -> None:
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(7, 0.5 * len(found) + 1.4), layout="constrained")
     for row, studies in enumerate(found.values()):
-        gain = -gap(studies, "ensemble", "single", "NLL")[1]
-        low, value, high = (-end / gain for end in gap(studies, "student", "single", "NLL"))
+        low, value, high = recovered(studies)
         axes.plot([low, high], [row, row], color="#4477aa", linewidth=2)
         axes.plot(value, row, "o", color="#4477aa")
         if not SHOWN[0] < value < SHOWN[1]:  # a number at the edge in the place of a point far beyond it
@@ -188,18 +196,19 @@ def page(recipe: "Headline", found: dict[str, Studies], work: Workspace) -> str:
     return f"""# The headline: is the student worth deploying?
 
 An ensemble is trained on each of {len(found)} problems and distilled by a `Distiller` with its default settings. On
-{len(better(found))} of the {len(found)} problems the student is surely better than one member in accuracy (or RMSE) and
-in NLL, and on {len(no_higher(found))} its NLL is no higher than the ensemble's, on test examples that no model was
-trained on.
+{len(better(found))} of the {len(found)} problems the student is surely better than one member, calibrated or not, in
+accuracy (or RMSE) and in NLL, and on {len(no_higher(found))} its mean NLL is no higher than the ensemble's, on test
+examples that no model was trained on.
 
 {body}
 
-Means over {recipe.studies} studies (members and student anew, the same examples). A student's number in bold is
-*surely* better than one member's: the 95 % interval of the paired difference (resampled test examples, means over the
-studies) lies on the better side. AUROC tells unfamiliar inputs from test inputs by knowledge or total uncertainty,
-whichever the ensemble is better by. ρ is the rank correlation of the student's knowledge with the ensemble's. *Kept*
-is the size of the student's mean uncertainty ÷ the ensemble's. *Cost* is the student's time for a prediction ÷ the
-ensemble's.
+Means over {recipe.studies} studies (members and student anew, the same examples). In parentheses: the same member
+calibrated by one number, which is fitted on one half of the test examples and judged on the other. A student's number
+in bold is *surely* better than one member's, calibrated or not: the 95 % interval of the paired difference (resampled
+test examples, means over the studies; how these differ is not in it) lies on the better side. AUROC tells unfamiliar
+inputs from test inputs by knowledge or total uncertainty, whichever the ensemble is better by. ρ is the rank
+correlation of the student's knowledge with the ensemble's. *Kept* is the size of the student's mean uncertainty ÷ the
+ensemble's. *Cost* is the student's time for a prediction ÷ the ensemble's.
 
 ![The share of the ensemble's gain in NLL that the student has](headline.png)
 

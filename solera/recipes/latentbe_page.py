@@ -77,6 +77,11 @@ def lower(found: Found, one: str, other: str, key: str) -> list[float]:
 
 
 BEST = "LatentBE + TDiv−SDiv"
+WAYS_TO_KEEP = {  # what four know, in one network
+    "KD": "if it learns their mean",
+    "LatentBE": "if it is merged from four subnetworks",
+    BEST: "if these also saw images on which the four disagree",
+}
 MERGED = ("LatentBE", "LatentBE, subnetworks")
 CLAIMS = [  # of the paper: the claim, whose metric is lower, than whose, and which
     ("KD's NLL is lower than one member's", "KD", "one member", "NLL"),
@@ -104,16 +109,22 @@ def claims(found: Found) -> str:
 
 
 def answer(found: Found) -> str:
-    """What came out, in a sentence."""
+    """What came out: how much of what four networks gain over one, in NLL, a single student keeps."""
+    nll = {name: float(np.mean([row["NLL"] for row in rows])) for name, rows in found.items()}
 
     def told(name: str) -> str:
-        accuracy, nll = (spread([row[key] for row in found[name]], digits) for key, digits in (("ACC", 1), ("NLL", 3)))
-        return f"{accuracy} % (NLL {nll})"
+        accuracy, each = (spread([row[key] for row in found[name]], digits) for key, digits in (("ACC", 1), ("NLL", 3)))
+        return f"{accuracy} % of the test images (NLL {each})"
 
-    names = [name for name in ("KD", "LatentBE", BEST) if name in found]
-    students = ", ".join(f"{name} on {told(name)}" for name in names)
+    gain = nll["one member"] - nll["DE-4"]
+    kept = [
+        f"{100 * (nll['one member'] - nll[name]) / gain:.0f} % {way} ({name})"
+        for name, way in WAYS_TO_KEEP.items()
+        if name in found
+    ]
     return (
-        f"One member is right on {told('one member')}, four together on {told('DE-4')}, and of the students {students}."
+        f"One network is right on {told('one member')}, four together on {told('DE-4')}; of this gain in NLL a single "
+        f"network keeps {', '.join(kept)}."
     )
 
 

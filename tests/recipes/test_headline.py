@@ -7,17 +7,20 @@ import torch
 from solera.recipes import headline, problems
 from solera.recipes.base import Workspace, settings_of
 from solera.recipes.headline import Headline
-from solera.recipes.headline_page import gap, judged, less_sure, recovered
+from solera.recipes.headline_page import CALIBRATED, better, compared, gap, judged, less_sure, recovered
 from tests.recipes.test_many_classes import DATA, needs_data
 
 
-def study(single, ensemble, student, kept=1.0, draws=((0.0, 0.0), (0.0, 0.0), (0.0, 0.0))):
+def study(single, ensemble, student, kept=1.0, draws=((0.0, 0.0), (0.0, 0.0), (0.0, 0.0)), calibrated=None):
     """Made up: NLLs, accuracies of 0.9 / 0.95 / 0.95, and how resampling moves the NLL."""
     numbers = zip(("single", "ensemble", "student"), (single, ensemble, student), (0.9, 0.95, 0.95), draws, strict=True)
     rows, drawn = {}, {}
     for name, nll, accuracy, moved in numbers:
         rows[name] = {"NLL": nll, "accuracy": accuracy, "OOD far total": 0.8, "OOD far knowledge": accuracy}
         drawn[name] = {"NLL": [nll + by for by in moved], "accuracy": [accuracy, accuracy]}
+    alone = single if calibrated is None else calibrated
+    rows[CALIBRATED] = rows["single"] | {"NLL": alone}
+    drawn[CALIBRATED] = drawn["single"] | {"NLL": [alone, alone]}
     return {"rows": rows, "draws": drawn, "kept": {"total on test": kept, "knowledge on test": kept}}
 
 
@@ -28,7 +31,21 @@ def test_a_gap_is_paired_and_a_mean_over_the_studies():
     low, value, high = gap([first, second], "student", "single", "NLL")
     assert value == pytest.approx((-0.08 - 0.28) / 2)
     assert (low, high) == pytest.approx((value - 0.095, value + 0.095))
-    assert recovered([first]) == pytest.approx(0.8)
+
+
+def test_the_share_of_the_gain_has_an_interval_in_which_the_gain_moves_too():
+    moved = study(0.5, 0.4, 0.42, draws=((0.1, -0.05), (0.0, 0.0), (0.0, 0.0)))
+    low, value, high = recovered([moved])
+    shares = [(0.6 - 0.42) / (0.6 - 0.4), (0.45 - 0.42) / (0.45 - 0.4)]
+    assert value == pytest.approx(0.8)
+    assert (low, high) == pytest.approx(np.percentile(shares, [2.5, 97.5]))
+
+
+def test_bold_is_surely_better_than_one_member_as_it_is_and_calibrated():
+    assert compared([study(0.5, 0.4, 0.42)], "NLL") == "0.500 (0.500) / 0.400 / **0.420**"
+    assert compared([study(0.5, 0.4, 0.42, calibrated=0.41)], "NLL") == "0.500 (0.410) / 0.400 / 0.420"
+    assert compared([study(0.5, 0.4, 0.42)], "accuracy") == "90.0 / 95.0 / **95.0**"
+    assert better({"over": [study(0.5, 0.4, 0.42)], "not": [study(0.5, 0.4, 0.42, calibrated=0.41)]}) == ["over"]
 
 
 def test_the_claims_count_problems():

@@ -27,7 +27,7 @@ from solera.recipes.data import load_cifar, require_cifar
 from solera.recipes.latentbe import MEMBERS, Scale, Study
 from solera.recipes.latentbe_cifar100 import CIFAR100, LatentbeCifar100
 from solera.recipes.latentbe_compare import WAYS
-from solera.recipes.latentbe_page import SCORES, apart, claims, entropy, lower, measure, page
+from solera.recipes.latentbe_page import SCORES, answer, apart, claims, entropy, lower, measure, page
 from solera.recipes.subspace import PLACES, along, barrier
 from solera.teachers import Ensemble
 from solera.training import Student
@@ -256,6 +256,14 @@ def test_the_claims_about_the_line_follow_their_signs():
     words = [line.split("**")[1] for line in subspace.claims(worse).splitlines()[2:]]
     assert words == ["Held", *["Not held"] * 5]
     assert "by 0.500 ± 0.000 for BatchEnsemble and by -0.100 ± 0.000 for LatentBE" in subspace.answer(found)
+
+
+def test_the_answer_is_what_one_network_keeps_of_the_gain():
+    scores = {"one member": (1.1, 1.3), "DE-4": (1.0, 1.0), "KD": (1.1, 1.2), "LatentBE": (1.2, 1.3)}
+    found = {name: [{"ACC": 60.0, "NLL": nll} for nll in each] for name, each in scores.items()}
+    text = answer(found)
+    assert "One network is right on 60.0 ± 0.0 % of the test images (NLL 1.200 ± 0.141), four together on " in text
+    assert text.endswith("25 % if it learns their mean (KD), -25 % if it is merged from four subnetworks (LatentBE).")
 
 
 def test_all_claims_and_pictures_of_the_large_study(tmp_path):
