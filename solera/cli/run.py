@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from solera.recipes.base import Recipe, Workspace
 
-ALL, EVERY = "all", "Every study, one after the other, with the settings it has; what is finished is not done again."
+ALL, EVERY = "all", "Every study, one after the other, with the settings it has; a finished one is not begun again."
 EXAMPLE = "Example: solera run digits members=5 --out runs/five"
 
 
@@ -77,7 +77,7 @@ def carry_out(recipe: "Recipe", out: Path) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from solera.recipes.base import settings_of
+    from solera.recipes.base import PAGE, settings_of
 
     with workspace(out, settings_of(recipe)) as work:
         try:
@@ -85,10 +85,20 @@ def carry_out(recipe: "Recipe", out: Path) -> None:
         except KeyboardInterrupt:
             work.say("stopped; nothing is lost, the same command goes on from here")
             raise SystemExit(130) from None
-        work.write("results.md", page)
+        work.write(PAGE, page)
     console = Console()
     console.print(Markdown(page)) if console.is_terminal else print(page)
-    work.say(f"results are in {out / 'results.md'}")
+    work.say(f"results are in {out / PAGE}")
+
+
+def finished(recipe: "Recipe", out: Path) -> bool:
+    """Whether this folder has the page of a recipe with these settings."""
+    from solera.recipes.base import PAGE, settings_of
+
+    if not (out / PAGE).exists():
+        return False
+    with workspace(out, settings_of(recipe)):  # which refuses other settings
+        return True
 
 
 def command_for(name: str) -> Any:
@@ -133,8 +143,9 @@ def command_for_all() -> Any:
 
 
 def carry_out_all(out: Path, data: Path | None) -> None:
-    """Every study with its own settings; one that fails is named at the end, the others go on."""
+    """Every study that is not finished, with its own settings; one that fails is named at the end, the others go on."""
     from solera.recipes import find, names
+    from solera.recipes.base import PAGE
 
     failed = {}
     studies = {name: kind for name in names() if (kind := find(name)).study}
@@ -143,7 +154,11 @@ def carry_out_all(out: Path, data: Path | None) -> None:
         reads = data and "data" in {field.name for field in dataclasses.fields(kind)}
         given: dict[str, Any] = {"data": str(data)} if reads else {}
         try:
-            carry_out(kind(**given), out / name)
+            recipe = kind(**given)
+            if finished(recipe, out / name):
+                typer.echo(f"solera: {name} is finished: {out / name / PAGE}; without it, it is made again", err=True)
+            else:
+                carry_out(recipe, out / name)
         except Exception as error:
             failed[name] = f"{type(error).__name__}: {error}"
             typer.echo(f"solera: {name} failed: {failed[name]}", err=True)

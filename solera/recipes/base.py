@@ -13,6 +13,7 @@ from solera.core.disk import write_bytes
 from solera.core.errors import MismatchError
 
 SETTINGS = "settings.json"
+PAGE, SO_FAR = "results.md", "so-far.md"  # the finished page, and that of the parts that are finished
 
 
 def _results(folder: Path) -> set[str]:
@@ -25,7 +26,10 @@ def _results(folder: Path) -> set[str]:
 
 
 class Workspace:
-    """The folder of one run. Finished steps are kept there; the same command goes on after the last of them."""
+    """The folder of one run. Finished steps are kept there; the same command goes on after the last of them.
+
+    It goes on with the same settings alone, wherever the data sets (`data`) lie.
+    """
 
     def __init__(self, folder: str | Path, settings: dict[str, Any]) -> None:
         self.folder = Path(folder)
@@ -34,7 +38,7 @@ class Workspace:
         self._found, self._begins = _results(self.folder), not file.exists()
         if file.exists() and self._found:
             known = json.loads(file.read_text())
-            changed = [k for k in {**known, **settings} if known.get(k) != settings.get(k)]
+            changed = [k for k in {**known, **settings} if k != "data" and known.get(k) != settings.get(k)]
             if changed:
                 what = ", ".join(f"{k} was {known.get(k)!r}, now {settings.get(k)!r}" for k in changed)
                 raise MismatchError(f"{self.folder} holds a run with other settings ({what}): choose another --out")

@@ -188,8 +188,8 @@ def verdicts(recipe: Committee, curves: Curves, times: dict[str, list[float]]) -
         said = f"{name} picks rows as well as the committee, at most 10 % worse: better by {100 * gap:+.0f} %"
         claims.append(f"- **{word(low, gap, -0.1)}**: {said} ({100 * low:+.0f} to {100 * high:+.0f})")
         share = [own / theirs for own, theirs in zip(times[name], times["committee"], strict=True)]
-        claim = f"{name} scores rows in 1/{recipe.members} of the committee's time (at most half as much again): "
-        claim += f"{share[0]:.2f} of it (the pool), {share[1]:.2f} ({MANY:,} rows)"
+        claim = f"{name} scores rows in at most {1.5 / recipe.members:.2f} of the committee's time: "
+        claim += f"{share[0]:.2f} (the pool), {share[1]:.2f} ({MANY:,} rows)"
         claims.append(verdict(claim, max(share) <= 1.5 / recipe.members))
     return claims
 

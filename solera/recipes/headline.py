@@ -7,7 +7,7 @@ from typing import Any
 from solera.core.checks import require_positive
 from solera.core.seeds import stream
 from solera.evaluation import evaluate
-from solera.recipes.base import Recipe, Workspace
+from solera.recipes.base import SO_FAR, Recipe, Workspace
 from solera.recipes.data import require_files
 from solera.recipes.headline_page import draw, page
 from solera.recipes.page import pyplot
@@ -51,7 +51,7 @@ class Headline(Recipe):
                 work.remember(f"{name}-{number}", partial(self._study, name, problem, number, work))
                 for number in range(self.studies)
             ]
-            work.write("results.md", page(self, found, work))  # of the sets so far
+            work.write(SO_FAR, page(self, found, work))
         draw(found, work)
         return page(self, found, work)
 

@@ -62,6 +62,7 @@ class HydraSpirals(Recipe):
     auxiliary inputs; about ten minutes on two busy cores.
     """
 
+    seed: int = 1  # the settings of the spirals were tuned on seed 0
     members: int = 10
     points: int = 300  # per arm
     noise: float = 0.55
@@ -174,7 +175,9 @@ def verdicts(found: Found, name: str) -> list[str]:
     return [
         claim("at most half a point less accurate than the ensemble", lost, -0.005, 2, 100),
         claim("knowledge ranks the test points as the ensemble's does, ρ at least 0.9", column("test ρ"), 0.9),
-        claim("a slight decrease in scale only, in the paper's words; here: 75 % of it are left", left, 0.75, 0, 100),
+        claim(
+            "its size decreases slightly (the paper's words): to 75 % of the ensemble's at least", left, 0.75, 0, 100
+        ),
         claim("nearer to the ensemble's on test points than Proxy's, by", nearer, 0, 4),
         claim("AUX brings it nearer on the grid, by", column("grid difference") - column("grid difference", aux), 0, 4),
         claim("AUX costs at most 0.01 of ρ on test points", column("test ρ", aux) - column("test ρ"), -0.01),

@@ -21,7 +21,7 @@ from solera.evaluation.examples import by_example
 from solera.evaluation.stream import Elements, stream
 from solera.methods import EnD, Method, ProxyDirichlet
 from solera.nn import Tagger
-from solera.recipes.base import Recipe, Workspace, settings_of
+from solera.recipes.base import SO_FAR, Recipe, Workspace, settings_of
 from solera.recipes.data import require_files
 from solera.recipes.ner_page import page
 from solera.recipes.ner_text import OUTSIDE, WORDS, Text, text_of
@@ -51,9 +51,9 @@ class Ner(Recipe):
     student_epochs: int = 3  # after a member's, from whose weights every student starts
     copies: int = 2  # of every training sentence, with some words exchanged, which the students learn from, too
     snapshot_epochs: int = 2  # of each cycle
-    sentences: int = 0
-    test_sentences: int = 0
-    other_sentences: int = 0
+    sentences: int = 4000
+    test_sentences: int = 4000
+    other_sentences: int = 1000
     studies: int = 3
     workers: int = 2  # processes of one thread each
 
@@ -80,7 +80,7 @@ class Ner(Recipe):
             for name, row in zip(self.models, rows, strict=True):
                 found[name].append(row)
             text = page(self, found, list(OUTSIDE[self.language]), work)
-            work.write("results.md", text)  # of the studies so far
+            work.write(SO_FAR, text)
         return text
 
     @property

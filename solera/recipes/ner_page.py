@@ -228,7 +228,7 @@ def page(recipe: "Ner", found: Found, sets: Sequence[str], work: Workspace) -> s
     )
 
 
-FEWER = " What was wanted was wanted of all sentences: this run takes fewer, to end within the hour on two busy cores."
+FEWER = " The goals were set for all sentences; this run takes fewer, to end within the hour on two busy cores."
 
 PAGE = """# Named entities
 

@@ -116,8 +116,8 @@ def claims(found: Found) -> str:
         if gap is not None:
             lines.append(judged(claim, gap.low, gap.value, gap.high, by))
 
-    at_least("a single model's WER is at most 6 % (here as −WER)", "single", "WER", 0.06, -1)
-    at_least("the ensemble's WER is at most 4.5 % (here as −WER)", "ensemble", "WER", 0.045, -1)
+    at_least("a single model's WER is at most 6 %, written as −WER", "single", "WER", 0.06, -1)
+    at_least("the ensemble's WER is at most 4.5 %, written as −WER", "ensemble", "WER", 0.045, -1)
     less("the ensemble has fewer word errors than its first member", whole, "ensemble", "single", "WER")
     for name in ("EnD", "SEnD²"):
         claim = f"{name} has at most one point of WER more than a single model (points fewer)"
@@ -172,7 +172,8 @@ What held, with 95 % intervals over resampled strings ({recipe.resamples} draws)
 
 {claims}
 
-Unfamiliar strings told from the test's as well as wanted, and 80 % of the ensemble's AUROC above 50 kept by SEnD²:
+With which AUROC unfamiliar strings are told from the test's, beside the AUROC that was wanted; then, how much of the
+ensemble's AUROC above 50 SEnD² keeps, where 80 % was wanted:
 
 {told}
 

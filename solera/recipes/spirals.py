@@ -57,6 +57,7 @@ class Spirals(Recipe):
     Writes the paper's Tables 1 and 2 beside ours and the nine panels of its Figure 3; about ten minutes on two cores.
     """
 
+    seed: int = 1  # the settings were tuned on seed 0
     members: int = 100
     subset: int = 10  # the smaller ensemble: the first of the members
     points: int = 1000  # per class: as many for training, test, auxiliary ring and test ring

@@ -58,7 +58,7 @@ def verdicts(found: dict[str, Any]) -> list[str]:
     return [
         judged("the ensemble errs less than its members, in points (the paper: 0.84)", *over_repeats(gain)),
         judged(
-            "EnD² stays within 0.5 points of its ensemble, points to spare where there are least (the paper: 0.37)",
+            "EnD² stays within 0.5 points of its ensemble; points below, in the worse of two cases (the paper: 0.37)",
             *worst(far),
         ),
         judged("every student errs less than the average member, in points, the worst of them", *worst(students)),

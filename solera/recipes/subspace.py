@@ -171,11 +171,12 @@ def claims(found: Found) -> str:
 
 def answer(found: Found) -> str:
     """What came out, in a sentence."""
-    return (
-        f"Half-way between two subnetworks the test NLL lies above the mean of its ends by "
-        f"{spread(barriers(found, 'BE'), 3)} for BatchEnsemble and by {spread(barriers(found, 'LatentBE'), 3)} for "
-        f"LatentBE."
-    )
+    told = []
+    for name in ("BE", "LatentBE", "LatentBE + TDiv−SDiv"):
+        low, middle, high = over_repeats(barriers(found, name))
+        sure = "surely a barrier" if low > 0 else "surely none" if high < 0 else "not sure"
+        told.append(f"{'+' if middle > 0 else ''}{spread(barriers(found, name), 3)} for {name} ({sure})")
+    return f"Half-way between two subnetworks the test NLL, less the mean of its two ends, is {', '.join(told)}."
 
 
 def page(recipe: Subspace, at: Scale, found: Found, sizes: dict[str, int], work: Workspace) -> str:
@@ -260,7 +261,7 @@ numbers.
 ## How
 
 Two {at.networks} learn {sizes[labelled]} labelled CIFAR-100 images for {at.epochs} epochs; students of two
-subnetworks see {sizes[seen]} images, without labels, for {at.student_epochs} epochs; as in latentbe-cifar100. θ_t =
+subnetworks see {sizes[seen]} images, without labels, for {at.student_epochs} epochs. θ_t =
 (1 − t)·W ∘ s₁r₁ᵀ + t·W ∘ s₂r₂ᵀ (eq. 15 of the weight-averaging paper), with the batch norms as they were trained, on
 {sizes[looked]} training and as many test images. Earlier runs of this page had shown them.
 

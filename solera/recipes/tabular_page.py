@@ -64,7 +64,7 @@ def claims(found: Found) -> str:
         sign, scale, digits = (1, 100, 1) if metric == "accuracy" else (-1, 1, 3)
         cells = []
         for gaps in (each["gaps"][f"{one} − {other}"][metric] for each in found.values()):
-            low, middle, high = sorted(sign * value for value in gaps)
+            low, middle, high = (sign * value for value in (gaps if sign > 0 else reversed(gaps)))
             cells.append(judged_cell(low, middle, high, -slack, scale, digits))
         rows.append([claim, *cells])
     slowest = [max(one["speed"][known][0] for known in one["speed"] if "," in known) for one in found.values()]
@@ -83,8 +83,11 @@ def answer(found: Found) -> str:
 
     close = surely(SPLIT, "ensemble", "accuracy", -0.01)
     helped = [name for name in surely(STUDENT, PLAIN, "accuracy", 0.0) if name in surely(STUDENT, PLAIN, "NLL", 0.0)]
+    beaten = {name: each["gaps"][f"{STUDENT} − {LABELS}"]["NLL"] for name, each in found.items()}
     faster = [one["speed"]["ensemble"][0] / one["speed"][SPLIT][0] for one in found.values()]
     return ANSWER.format(
+        slowest=max(one["speed"][SPLIT][1] for one in found.values()),
+        beaten=", ".join(name for name, (low, _, _) in beaten.items() if low > 0) or "none",
         close=f"{len(close)} of {len(found)} sets ({', '.join(close) or 'none'})",
         helped=f"{len(helped)} of {len(found)} ({', '.join(helped) or 'none'})",
         least=min(faster),
@@ -158,7 +161,8 @@ MARKS: dict[str, dict[str, Any]] = {
 ANSWER = """\
 On {close} the Proxy student is surely within a point of the ensemble's accuracy, and it answers {least:.0f} to
 {most:.0f} times as fast. A network that sees numbers in pieces is surely better than one that sees them plain, in
-accuracy and in NLL, on {helped}."""
+accuracy and in NLL, on {helped}. One answer in twenty takes longer than {slowest:.1f} ms where that is most. Learning
+from the labels alone, the same network has a surely lower NLL than EnD on: {beaten}."""
 
 PAGE = """# Tabular
 

@@ -117,11 +117,15 @@ def answer(name: str, studies: list[dict[str, dict[str, float]]]) -> str:
         lost = np.mean([s["ensemble"]["AUROC, knowledge"] - s[model]["AUROC, knowledge"] for s in studies])
         return f"{abs(100 * lost):.1f} points {'below' if lost > 0 else 'above'} its ensemble's"
 
-    law, learning, shown, _ = (100 * gap(studies, step)[1] for step in STEPS)
+    def by(step: str) -> str:
+        low, middle, high = gap(studies, step)
+        return f"{100 * middle:+.1f}{'' if low * high > 0 else ' (not surely)'}"
+
+    law, learning, shown, _ = map(by, STEPS)
     return (
-        f"On {name} the default student's AUROC by knowledge is {below(PLAIN)}: {law:+.1f} by the law (the Dirichlets "
-        f"it is trained towards, with no network between), {learning:+.1f} by learning. With unlabelled rows of the "
-        f"unfamiliar classes among its inputs it changes by {shown:+.1f}; a head for each member in the law's place, a "
+        f"On {name} the default student's AUROC by knowledge is {below(PLAIN)}: {law} from the Dirichlets "
+        f"that it is trained towards, {learning} from how it learns them. With unlabelled rows of the "
+        f"unfamiliar classes among its inputs it changes by {shown}; a head for each member in the law's place, a "
         f"Hydra student, is {below(HEADS)}."
     )
 
@@ -174,7 +178,9 @@ What explains how much, in the same studies (Student's t over {recipe.studies}):
 
 {steps}
 
-How: members and default students as in the headline, with its seeds. Unfamiliar are the letters W to Z and the sixth
+## How
+
+Members and default students as in the headline, with its seeds. Unfamiliar are the letters W to Z and the sixth
 soil, of the test files; the shown rows are of the same classes in the training files, without labels. Fitted row by
 row: Dir(β₀·p̄) with (K − 1)/(2·RMI) for β₀, the target of a default student's loss, from the members' predictions for
 that very row. Hydra has one head for each member on the same network. Accuracy and AUROC in per cent; mean and sample

@@ -255,7 +255,10 @@ def test_the_claims_about_the_line_follow_their_signs():
     worse["LatentBE + TDiv−SDiv"] = runs(0.9, 0.2, -0.3, 0.02)
     words = [line.split("**")[1] for line in subspace.claims(worse).splitlines()[2:]]
     assert words == ["Held", *["Not held"] * 5]
-    assert "by 0.500 ± 0.000 for BatchEnsemble and by -0.100 ± 0.000 for LatentBE" in subspace.answer(found)
+    told = subspace.answer(found)
+    assert "+0.500 ± 0.000 for BE (surely a barrier), -0.100 ± 0.000 for LatentBE (surely none)" in told
+    found["LatentBE + TDiv−SDiv"] = [runs(middle, 0.0, 0.0, 0.0)[0] for middle in (0.9, 1.0, 1.2)]
+    assert subspace.answer(found).endswith("+0.033 ± 0.153 for LatentBE + TDiv−SDiv (not sure).")
 
 
 def test_the_answer_is_what_one_network_keeps_of_the_gain():

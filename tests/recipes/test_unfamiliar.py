@@ -23,9 +23,12 @@ def test_the_steps_add_up_to_the_whole_gap():
     assert law[0] < law[1] < law[2]
     said = answer("letter", studies)
     assert "On letter" in said
-    assert "is 9.0 points below its ensemble's: -3.0 by the law" in said
-    assert "-6.0 by learning" in said
-    assert "changes by -2.0; a head for each member in the law's place, a Hydra student, is 1.0 points below" in said
+    assert "is 9.0 points below its ensemble's: -3.0 from the Dirichlets" in said
+    assert "-6.0 from how it learns them" in said
+    assert (
+        "changes by -2.0 (not surely); a head for each member in the law's place, a Hydra student, is 1.0 points below"
+        in said
+    )
 
 
 def test_the_fitted_dirichlets_have_the_members_mean_and_rank():
