@@ -12,7 +12,8 @@ HEAD = """# Results
 
 Every page is made by one command, which its last line repeats with seed, versions and date. It begins with what was
 asked and what came out: a table, a picture, and what held of the papers' claims; how it was done, and details, follow.
-A claim is *held* only if its 95 % interval says so.
+A claim is *held* only if its 95 % interval says so. Intervals are either over resampled test examples, with the models
+as they are, or over repeats (studies, splits or students), with the test examples as they are; each page says which.
 
 ## The headline
 

@@ -10,7 +10,7 @@ from solera import metrics
 from solera.evaluation import Evaluation
 from solera.evaluation.measure import MEASURES
 from solera.recipes.base import Workspace
-from solera.recipes.page import Resampled, judged_cell, paired_gap, pyplot, save_figure, spread, table
+from solera.recipes.page import Resampled, judged_cell, look, paired_gap, pyplot, save_figure, spread, table
 from solera.training.engine import precision_named
 
 if TYPE_CHECKING:
@@ -215,12 +215,12 @@ def draw(at: "Scale", found: Found, work: Workspace) -> None:
     """The histograms of the three uncertainties, in-domain and out."""
     figure, panels = pyplot().subplots(2, 3, figsize=(14, 6.5), layout="constrained", sharex="col")
     sides = {"in": "CIFAR-10 test images", "out": " and ".join(UNSEEN)}
-    colours = {"ENSM": "black", "EnD²": "C0", "EnD²+AUX": "C1", "Proxy+AUX": "C2"}
+    drawn = {"ENSM": look("ensemble"), **{name: look(name) for name in ("EnD²", "EnD²+AUX", "Proxy+AUX")}}
     for row, (side, title) in zip(panels, sides.items(), strict=True):
         for axes, key in zip(row, MEASURES, strict=True):
-            for name, shade in colours.items():
+            for name, shape in drawn.items():
                 each = [found["histograms"][model][f"{key} {side}"] for model in of_kind(found, name)]
-                axes.stairs(np.mean(each, axis=0), BINS, label=name, color=shade, linewidth=1.5)
+                axes.stairs(np.mean(each, axis=0), BINS, label=name, **shape)
             axes.set(title=f"{key}: {title}", xlabel="nats", ylabel="density")
             axes.set_xlim(0, BINS[-1] if key != "knowledge" else BINS[-1] / 3)
     panels[0, 0].legend(frameon=False)

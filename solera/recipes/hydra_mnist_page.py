@@ -1,11 +1,11 @@
 """The page of the recipe `hydra-mnist`: the paper's tables beside ours, what held, and metrics against the shift."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from solera.recipes.base import Workspace
-from solera.recipes.page import judged_cell, origin, over_repeats, pyplot, save_figure, spread, table
+from solera.recipes.page import judged_cell, look, origin, over_repeats, pyplot, save_figure, spread, table
 
 if TYPE_CHECKING:
     from solera.recipes.hydra_mnist import HydraMnist
@@ -145,13 +145,11 @@ def draw(found: dict[str, list[Numbers]], work: Workspace) -> None:
     metrics = {"accuracy": "accuracy", "NLL": "NLL", "Brier": "Brier score", "knowledge": "mean knowledge, in nats"}
     for row, (label, (amounts, form)) in zip(panels, shifts.items(), strict=True):
         for axes, (metric, title) in zip(row, metrics.items(), strict=True):
-            for number, (name, runs) in enumerate(found.items()):
+            for name, runs in found.items():
                 if metric not in runs[0]["MNIST"] or (metric == "knowledge" and name == "one member"):
                     continue
                 values = [np.mean([numbers[form.format(a)][metric] for numbers in runs]) for a in amounts]
-                style: dict[str, Any] = {"color": f"C{number}"}  # a model keeps its colour in every panel
-                style = {"color": "black", "linewidth": 2.5} if name == "ensemble" else style
-                axes.plot(amounts, values, marker="o", markersize=3, label=name, **style)
+                axes.plot(amounts, values, marker="o", markersize=3, label=name, **look(name))
             axes.set(title=title, xlabel=label)
     panels[0, 0].legend(frameon=False, fontsize=8)
     save_figure(figure, work.folder / "hydra-mnist.png")

@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from solera.recipes.base import Workspace
-from solera.recipes.page import judged_cell, pyplot, save_figure, table
+from solera.recipes.page import judged_cell, look, pyplot, save_figure, table
 
 if TYPE_CHECKING:
     from solera.recipes.many_classes import ManyClasses
@@ -124,8 +124,7 @@ def draw(found: Found, work: Workspace) -> None:
     for panel, (metric, scale) in zip(panels, (("accuracy", 100), ("NLL", 1)), strict=True):
         for model in next(iter(counts.values())):
             values = [scale * rows[model][metric] for rows in counts.values()]
-            style = {"color": "black", "linewidth": 2.5} if model == "ensemble" else {}
-            panel.plot(list(counts), values, marker="o", label=model, **style)
+            panel.plot(list(counts), values, marker="o", label=model, **look(model))
         panel.set(xscale="log", xlabel="classes", ylabel=f"{metric}{', per cent' if scale == 100 else ', nats'}")
         panel.set_xticks(list(counts), [str(count) for count in counts])
         panel.minorticks_off()

@@ -1,12 +1,12 @@
 """The page of the recipe `mnist`: what came out, one table, one picture, what held; then how, and the shifts."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from solera.evaluation import Evaluation
 from solera.evaluation.evaluation import display
 from solera.recipes.base import Workspace
-from solera.recipes.page import judged_cell, pyplot, save_figure, table
+from solera.recipes.page import judged_cell, look, pyplot, save_figure, table
 
 if TYPE_CHECKING:
     from solera.recipes.mnist import Mnist
@@ -44,16 +44,21 @@ class Found:
 
 
 def answer(found: Evaluation) -> str:
-    """What came out, by the student with all there is."""
+    """What came out, by the student with all there is, and whose NLL is surely lower than one member's."""
 
     def beside(key: str, names: tuple[str, ...] = ("single", "ensemble")) -> str:
         own, *rest = (display(key, found.rows[name][key], found.task) for name in (WHOLE, *names))
         return f"{own} ({', '.join(f'{name} {value}' for name, value in zip(names, rest, strict=True))})"
 
+    students = [name for name in found.rows if name.startswith(STUDENTS)]
+    gaps = {name: found.difference(name, "single", "NLL") for name in students}
+    lower = [name for name, gap in gaps.items() if gap is not None and gap.high < 0]
+    which = f" ({', '.join(lower)})" if lower else ""
     return (
         f"{WHOLE} has an accuracy of {beside('accuracy')} %, an NLL of {beside('NLL')}, and tells clothes from digits "
         f"by its knowledge with an AUROC of {beside('OOD Fashion knowledge', ('ensemble',))}, letters with "
-        f"{beside('OOD Omniglot knowledge', ('ensemble',))}."
+        f"{beside('OOD Omniglot knowledge', ('ensemble',))}. Of {len(students)} students, {len(lower)} "
+        f"have surely a lower NLL than one member{which}."
     )
 
 
@@ -86,15 +91,12 @@ def shifts(found: Found) -> str:
 def draw(turned: dict[int, Evaluation], work: Workspace) -> None:
     """Accuracy and mean knowledge as the images turn."""
     figure, (left, right) = pyplot().subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    for number, name in enumerate(turned[0].rows):
-        style: dict[str, Any] = {"color": f"C{number}", "linestyle": "--" if "AUX" in name else "-"}
-        if name == "ensemble":
-            style = {"color": "black", "linewidth": 2.5}
+    for name in turned[0].rows:
         accuracy = [100 * (turned[angle].rows[name]["accuracy"] or 0.0) for angle in ANGLES]
-        left.plot(ANGLES, accuracy, label=name, **style)
+        left.plot(ANGLES, accuracy, label=name, **look(name))
         if "knowledge" in turned[0].columns[name]["test"]:
             knowledge = [turned[angle].columns[name]["test"]["knowledge"].mean() for angle in ANGLES]
-            right.plot(ANGLES, knowledge, label=name, **style)
+            right.plot(ANGLES, knowledge, label=name, **look(name))
     left.set(title="The further they turn, the more is wrong", xlabel="angle in degrees", ylabel="accuracy in per cent")
     right.set(title="... and the less is known", xlabel="angle in degrees", ylabel="mean knowledge uncertainty in nats")
     for axes in (left, right):

@@ -1,6 +1,7 @@
 """What the recipes' pages have in common: tables, numbers with their spread, an AUROC, a figure, and their origin."""
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -97,6 +98,27 @@ def pyplot() -> Any:
     plt.rcdefaults()
     plt.rcParams.update({"figure.facecolor": "white", "axes.spines.top": False, "axes.spines.right": False})
     return plt
+
+
+COLOURS = {
+    "single": "0.6",
+    "one member": "0.6",
+    "random": "0.6",
+    "ensemble": "black",
+    "committee": "black",
+    "EnD": "#d95f02",
+    "EnD²": "#7570b3",
+    "Proxy": "#1b6ca8",
+    "Hydra": "#1b9e77",
+    "Normal-Wishart": "#b8860b",
+}
+
+
+def look(model: str) -> dict[str, Any]:
+    """How every page draws a model: in its method's colour, dashed with auxiliary inputs, dotted in another variant."""
+    method, *variant = re.split(r" ?[+,] ?", model)
+    line = "-" if not variant else "--" if variant == ["AUX"] else ":"
+    return {"color": COLOURS[method], "linestyle": line, "linewidth": 2.5 if method == "ensemble" else 1.5}
 
 
 def save_figure(figure: Any, path: Path) -> None:

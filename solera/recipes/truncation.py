@@ -20,7 +20,7 @@ from solera.methods import EnD, Method, ProxyDirichlet
 from solera.nn import ConvNet
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import grey, load_colour, load_npz, require_files
-from solera.recipes.page import judged_cell, origin, over_repeats, pyplot, save_figure, spread, table
+from solera.recipes.page import judged_cell, look, origin, over_repeats, pyplot, save_figure, spread, table
 from solera.tasks import Classification, Row
 from solera.teachers import TransferSet, capture
 from solera.teachers.codecs import Codec, DenseCodec, MeanCodec, TopKCodec
@@ -209,15 +209,16 @@ def draw(found: dict[str, Scores], work: Workspace) -> None:
     figure, grid = plt.subplots(len(found), len(METRICS), figsize=size, layout="constrained", squeeze=False)
     for (name, scores), line in zip(found.items(), grid, strict=True):
         for metric, axes in zip(METRICS, line, strict=True):
-            for method, colour in COLOURS.items():
+            for method in METHODS:
+                colour = look(method)["color"]
                 values = [column(scores[f"top-{keep}"][method], metric) for keep in KEPT[name]]
                 dense, scale = column(scores["dense"][method], metric), 100 if metric == "accuracy" else 1
                 middle, width = scale * dense.mean(), scale * dense.std(ddof=1)
                 axes.axhspan(middle - width, middle + width, color=colour, alpha=0.15, linewidth=0)
                 axes.axhline(middle, color=colour, linestyle="--", linewidth=1, label=f"{method}, dense")
                 means, deviations = ([scale * f(v) for v in values] for f in (np.mean, lambda v: v.std(ddof=1)))
-                look = {"color": colour, "marker": "o", "capsize": 3, "label": f"{method}, top-k"}
-                axes.errorbar(KEPT[name], means, deviations, **look)
+                label = f"{method}, top-k"
+                axes.errorbar(KEPT[name], means, deviations, color=colour, marker="o", capsize=3, label=label)
             axes.set_xscale("log")
             axes.set_xticks(KEPT[name], [str(keep) for keep in KEPT[name]])
             axes.minorticks_off()
@@ -227,8 +228,6 @@ def draw(found: dict[str, Scores], work: Workspace) -> None:
     save_figure(figure, work.folder / "truncation.png")
     plt.close(figure)
 
-
-COLOURS = {"EnD": "#d95f02", "Proxy": "#1b6ca8"}
 
 PAGE = """# Truncation
 
