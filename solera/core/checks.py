@@ -85,6 +85,15 @@ def require_finite_loss(loss: Tensor, logits: Tensor, remedy: str) -> Tensor:
     return loss
 
 
+def require_members(logits: Tensor, members: Tensor) -> None:
+    """For losses: the members' logits [*batch, M, K] beside the student's [*batch, K]."""
+    if members.ndim < 2 or (*members.shape[:-2], members.shape[-1]) != tuple(logits.shape):
+        raise ValueError(
+            f"members of shape {tuple(members.shape)} do not belong to logits of shape {tuple(logits.shape)}: they are "
+            "[*batch, M, K] beside [*batch, K], with the axis of the members before that of the classes"
+        )
+
+
 def require_labels(name: str, labels: Tensor, classes: int, index: Int[Tensor, " B"] | None = None) -> None:
     """For class labels: whole numbers from 0 to K − 1."""
     if labels.is_floating_point():

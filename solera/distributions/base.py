@@ -4,7 +4,7 @@ Axes, everywhere in this library: `*batch` first (examples, tokens, decoding ste
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -33,6 +33,16 @@ class Prediction(ABC):
     def interval(self, level: float = 0.9, dtype: torch.dtype | None = None) -> Ends:
         """Where the central interval of probability `level` begins and ends, of continuous targets."""
         raise ValueError("classes have no order and so no interval: take the likeliest classes of mean")
+
+    if not TYPE_CHECKING:  # for whoever asks a student of EnD for it
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("data", "knowledge"):
+                raise AttributeError(
+                    f"a {type(self).__name__} has a total uncertainty but no {name} of its own: distil by a method "
+                    "that keeps the split, such as ProxyDirichlet, EnD2, Hydra or NormalWishart"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 class SecondOrder(Prediction):

@@ -110,9 +110,11 @@ class Gaussian(Prediction):
         dtype = self.location.dtype
         return Gaussian(location.to(dtype), (spread + w.log()).logsumexp(-2).to(dtype))
 
-    def departure(self, average: "Gaussian") -> Float[Tensor, "*batch M"]:
-        """Σ_d (μ_m − μ̄)²: its mean over the members is the variance of their means."""
-        return (self.location - average.location.unsqueeze(-2)).square().sum(-1)
+    def spread(self, weights: Float[Tensor, "*batch M"] | None = None) -> Float[Tensor, "*batch"]:
+        """Σ_d var_m μ_m, of the population; about a mean that is not rounded to float32, for that may be far away."""
+        members, w = self.weighed(weights)
+        away = members.location - (w * members.location).sum(-2, keepdim=True)
+        return (w * away.square()).sum((-2, -1)).to(self.location.dtype)
 
     def mixed_log_prob(
         self, y: Float[Tensor, "..."], weights: Float[Tensor, "*batch M"] | None = None

@@ -71,6 +71,8 @@ class Mixture(Targets, Generic[Members]):
         """Mutual information as mean_m KL[p_m ‖ p̄], or var_m μ_m: exactly 0 for one member, never negative."""
         if self._measures is not None:
             return self._measures.knowledge
+        if isinstance(self.members, Gaussian):
+            return self.members.spread(self.weights)
         return weigh(self._heard.departure(self.averaged), self.weights)  # type: ignore[arg-type]
 
     @property

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from solera.core.checks import require_members
 from solera.core.fused import Kernel, fused, row_sum
 from solera.distributions.base import Prediction, Targets
 from solera.distributions.categorical import Categorical
@@ -23,6 +24,7 @@ def end_loss(
     weights: Float[Tensor, "*batch M"] | None = None,
 ) -> Float[Tensor, "*batch"]:
     """T²·KL[p̄_T ‖ softmax(z/T)] with p̄_T = mean_m softmax(z_m/T): 0 at perfect imitation."""
+    require_members(logits, members)
     teacher = Categorical(members).tempered(temperature).averaged(weights)
     return temperature**2 * teacher.kl(Categorical(logits).tempered(temperature))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from solera.core.checks import require_finite_loss, require_fraction, require_positive
+from solera.core.checks import require_finite_loss, require_fraction, require_members, require_positive
 from solera.core.schedule import linear
 from solera.distributions.base import Targets
 from solera.distributions.density import dirichlet_nll, smoothed_log_probs
@@ -33,6 +33,7 @@ def end2_loss(
 ) -> Float[Tensor, "*batch"]:
     """T²·(−mean_m ln Dir(p̃_m | e^{z/T})), p̃_m the member's softmax(z_m/T) smoothed by γ; eq. 8 with its 1/M."""
     require_positive("temperature", temperature)
+    require_members(logits, members)
     log_mean = smoothed_log_mean(members / temperature, smoothing, weights)
     loss = temperature**2 * dirichlet_nll(logits / temperature, log_mean)
     remedy = "beyond 88·T e^{z/T} overflows float32; lower the learning rate, and keep smoothing above 0"

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from solera.core.checks import require_finite_loss
+from solera.core.checks import require_finite_loss, require_members
 from solera.core.fused import Kernel, fused, row_sum, stored
 from solera.core.special import digamma_remainder, lgamma_remainder, logarithm_remainder, trigamma_tail
 from solera.distributions.base import Targets
@@ -143,6 +143,7 @@ def proxy_dirichlet_loss(
     weights: Float[Tensor, "*batch M"] | None = None,
 ) -> Float[Tensor, "*batch"]:
     """E_{Dir(e^z+1)}[−Σ p̄_k ln π_k] + KL[Dir(e^z+1) ‖ Dir(1)]/b with b = β̂₀ (eq. 17; `as_released`: β̂₀ + K)."""
+    require_members(logits, members)
     return _loss(logits, Mixture(Categorical(members), weights), match, as_released)
 
 

@@ -153,7 +153,7 @@ class Chain:
             before,
             after.div_(c),
             factor,
-            bool(c.amin() * least >= TRUSTED),
+            not c.numel() or bool(c.amin() * least >= TRUSTED),
         )
 
     @cached_property

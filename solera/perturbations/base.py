@@ -34,7 +34,8 @@ def ask(teacher: Ensemble, number: int, inputs: Tensor) -> Float[Tensor, "*batch
     if torch.is_grad_enabled() and not answer.requires_grad:
         raise ValueError(
             f"member {number} ({type(teacher.models[number]).__name__}) gives no gradient with respect to its inputs: "
-            "perturb with GaussianNoise, or make the ensemble of torch modules"
+            "perturb with GaussianNoise, or make the ensemble of torch modules whose answers depend on their inputs, "
+            "outside of torch.inference_mode"
         )
     return answer
 
@@ -126,7 +127,7 @@ class Perturbation(ABC):
         if self.step is not None:
             return self.step
         assert self.range is not None
-        return math.sqrt(inputs[0].numel()) * (self.range[1] - self.range[0]) / 255
+        return math.sqrt(math.prod(inputs.shape[1:])) * (self.range[1] - self.range[0]) / 255
 
     def _check_inputs(self, inputs: Any) -> None:
         if not isinstance(inputs, Tensor) or not inputs.is_floating_point() or inputs.ndim < 2:

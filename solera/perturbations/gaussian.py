@@ -19,4 +19,4 @@ class GaussianNoise(Perturbation):
         self, inputs: Float[Tensor, "B *shape"], teacher: Ensemble, student: nn.Module, generator: torch.Generator
     ) -> Float[Tensor, "B *shape"]:
         noise = torch.randn(inputs.shape, generator=generator, dtype=torch.float64)
-        return noise.to(inputs.device) / math.sqrt(max(1, inputs[0].numel()))
+        return noise.to(inputs.device) / math.sqrt(max(1, math.prod(inputs.shape[1:])))

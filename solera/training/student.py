@@ -1,5 +1,6 @@
 """One network and what its outputs mean: the thing a user takes home."""
 
+import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -175,7 +176,7 @@ class Student(nn.Module):
             shape = wanted.shape
             if shape is None or len(shape) != 1 or not tensor.is_floating_point() or not isinstance(shape[0], int):
                 continue
-            if tensor.ndim < 2 or tensor[:1].numel() != shape[0]:  # images flattened to rows are rows
+            if tensor.ndim < 2 or math.prod(tensor.shape[1:]) != shape[0]:  # images flattened to rows are rows
                 raise ValueError(
                     f"this student takes {wanted.name} of shape {('examples', *shape)}, got {tuple(tensor.shape)}: "
                     "pass the same features in the same order as it was distilled on"

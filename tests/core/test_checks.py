@@ -1,5 +1,6 @@
 """What is refused, and by which name."""
 
+import inspect
 import math
 
 import pytest
@@ -13,6 +14,7 @@ from solera.core.checks import (
     require_positive,
 )
 from solera.core.errors import DivergedError
+from solera.methods import end2_loss, end_loss, proxy_dirichlet_loss
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
@@ -27,6 +29,16 @@ def test_infinities_do_not_pass_for_numbers(value):
 
 def test_finite_numbers_whose_sum_overflows_pass():
     require_finite("inputs", torch.full((4,), 3e38))
+
+
+@pytest.mark.parametrize("loss", [end_loss, end2_loss, proxy_dirichlet_loss])
+@pytest.mark.parametrize(
+    "shape", [(4, 5), (5,), (4, 3, 6), (3, 5, 5)], ids=["no members", "no batch", "classes", "batch"]
+)
+def test_members_of_other_examples_or_classes_are_refused(loss, shape):
+    plain = inspect.unwrap(loss)  # while the tests run, its annotations would catch that
+    with pytest.raises(ValueError, match=r"members of shape \(.*\) do not belong to logits of shape \(4, 5\)"):
+        plain(torch.zeros(4, 5), torch.zeros(shape))
 
 
 def test_nan_is_neither_positive_nor_a_share():

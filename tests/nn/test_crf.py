@@ -473,3 +473,12 @@ def test_an_exported_graph_takes_any_number_of_tokens():
         answers = [torch.tensor(x) for x in session.run(None, {"e": emissions.numpy(), "m": mask.numpy()})]
         for ours in (list(program.module()(emissions, mask)), answers):
             torch.testing.assert_close(ours, true)
+
+
+def test_no_sequences_have_nothing():
+    crf, emissions = random_crf(3, torch.Generator().manual_seed(0)), torch.zeros(0, 4, 3, dtype=torch.double)
+    tags = torch.zeros(0, 4, dtype=torch.long)
+    for found in (crf.log_partition(emissions), crf.log_prob(emissions, tags), crf.entropy(emissions)):
+        assert found.shape == (0,)
+    assert crf.marginals(emissions).shape == emissions.shape
+    assert crf.decode(emissions).shape == (0, 4)

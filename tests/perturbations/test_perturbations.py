@@ -372,6 +372,13 @@ def test_a_memory_is_refused(kind, tmp_path, student, inputs):
         kind(**FREE).check(real)
 
 
+@pytest.mark.parametrize("kind", ALL)
+def test_no_inputs_are_moved_nowhere(kind):
+    inputs = torch.zeros(0, 4)
+    moved = kind()(inputs, small_ensemble(3), Heads(), generator(0))  # a step of its own
+    assert moved.shape == inputs.shape
+
+
 def test_members_without_gradients_are_named(student, inputs):
     teacher = Ensemble([lambda x: torch.zeros(len(x), 3), lambda x: torch.ones(len(x), 3)])
     with pytest.raises(ValueError, match=r"member \d \(Function\) gives no gradient with respect to its inputs"):

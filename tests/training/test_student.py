@@ -229,3 +229,23 @@ def test_a_student_of_nan_is_neither_saved_nor_exported(tmp_path):
     assert not (tmp_path / "student").exists()
     with pytest.raises(DivergedError, match="answer about example 0 is not finite"):
         export(student, tmp_path / "student.onnx", torch.randn(4, 4))
+
+
+def test_nothing_to_predict_is_said_so():
+    known = Preprocessing(inputs=(Input("x", (4,), "float32"),))
+    student = Student(MLP(4, 3), ProxyDirichlet(), preprocessing=known)
+    with pytest.raises(ValueError, match="nothing to predict: inputs are empty"):
+        student.predict(torch.zeros(0, 4))
+    with pytest.raises(ValueError, match=r"takes .* of shape \('examples', 4\), got \(0, 5\)"):
+        student.predict(torch.zeros(0, 5))
+
+
+def test_a_single_prediction_says_who_keeps_the_split():
+    prediction = Student(MLP(4, 3), EnD()).predict(torch.zeros(2, 4))
+    with pytest.raises(
+        AttributeError, match="a Categorical has a total uncertainty but no knowledge of its own: distil"
+    ):
+        _ = prediction.knowledge
+    assert not hasattr(prediction, "data")
+    with pytest.raises(AttributeError, match="'Categorical' object has no attribute 'nowledge'"):
+        _ = prediction.nowledge
