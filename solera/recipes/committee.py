@@ -262,7 +262,7 @@ Each round trains a committee of {recipe.members} networks [50, 50] with mean an
 uncertainty, the committee's or that of a student distilled on the whole pool; or evenly ("random"). Whoever picks,
 errors are the committee's on test rows, of {recipe.repeats} repeats with a split, first rows and weights of their own.
 ± is the standard deviation; area: the mean of the curve after the first round; its paired differences have the 95 %
-interval of a t-test, in brackets.
+interval of a t-test, in brackets; splits share most of their rows, so that true intervals are wider.
 
 {nll}
 

@@ -73,10 +73,13 @@ def answer(found: Found) -> str:
     def both(model: str) -> str:
         return f"{shown(model, 'OOD permuted knowledge')} and {shown(model, 'OOD French knowledge')}"
 
+    nll = {model: f"{found.tokens.rows[model]['NLL']:.2f}" for model in ("single", "ensemble", "EnD", "SEnD²")}
     return (
         f"One member has {shown('single', 'BLEU')} BLEU, the ensemble {shown('ensemble', 'BLEU')}, the students EnD "
         f"{shown('EnD', 'BLEU')} and SEnD² {shown('SEnD²', 'BLEU')}; SEnD² takes "
-        f"{found.seconds['SEnD²'] / found.seconds['ensemble']:.2f} of the ensemble's time. By its knowledge "
+        f"{found.seconds['SEnD²'] / found.seconds['ensemble']:.2f} of the ensemble's time. "
+        f"The NLL of a token is {nll['single']} for one member, {nll['ensemble']} for the ensemble, {nll['EnD']} for "
+        f"EnD and {nll['SEnD²']} for SEnD². By its knowledge "
         "SEnD² tells sentences whose words are shuffled, and French ones, from test sentences with "
         f"an AUROC of {both('SEnD²')} (the ensemble: {both('ensemble')})."
     )
