@@ -122,13 +122,13 @@ def _checkpoint(path: Path) -> dict[str, Any]:
 
 def _run(path: Path) -> dict[str, Any]:
     from solera.core.disk import read_json
+    from solera.recipes.base import PAGE, SETTINGS
 
-    settings = read_json(path / "settings.json")
-    finished = (path / "results.md").is_file()
+    settings, page = read_json(path / SETTINGS), path / PAGE
     return {
         "what": f"run of {settings.pop('recipe', 'a recipe')}",
         "settings": ", ".join(f"{k}={v}" for k, v in settings.items()),
-        "finished": f"yes, see {path / 'results.md'}" if finished else "no: the same command goes on",
+        "finished": f"yes, see {page}" if page.is_file() else "no: the same command goes on",
         "size": _size(path),
     }
 

@@ -93,12 +93,12 @@ def carry_out(recipe: "Recipe", out: Path) -> None:
 
 def finished(recipe: "Recipe", out: Path) -> bool:
     """Whether this folder has the page of a recipe with these settings."""
-    from solera.recipes.base import PAGE, settings_of
+    from solera.recipes.base import PAGE, require_same_settings, settings_of
 
     if not (out / PAGE).exists():
         return False
-    with workspace(out, settings_of(recipe)):  # which refuses other settings
-        return True
+    require_same_settings(out, settings_of(recipe))
+    return True
 
 
 def command_for(name: str) -> Any:

@@ -37,6 +37,8 @@ class Prediction(ABC):
     if not TYPE_CHECKING:  # for whoever asks a student of EnD for it
 
         def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # there is one, and it failed: by what it needs that is not there
+                return object.__getattribute__(self, name)
             if name in ("data", "knowledge"):
                 raise AttributeError(
                     f"a {type(self).__name__} has a total uncertainty but no {name} of its own: distil by a method "

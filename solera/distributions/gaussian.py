@@ -110,11 +110,10 @@ class Gaussian(Prediction):
         dtype = self.location.dtype
         return Gaussian(location.to(dtype), (spread + w.log()).logsumexp(-2).to(dtype))
 
-    def spread(self, weights: Float[Tensor, "*batch M"] | None = None) -> Float[Tensor, "*batch"]:
-        """Σ_d var_m μ_m, of the population; about a mean that is not rounded to float32, for that may be far away."""
+    def spread(self, weights: Float[Tensor, "*batch M"] | None = None) -> Float[Tensor, "*batch D"]:
+        """var_m μ_m of each dimension, of the population; in float64, for members may be far from nought."""
         members, w = self.weighed(weights)
-        away = members.location - (w * members.location).sum(-2, keepdim=True)
-        return (w * away.square()).sum((-2, -1)).to(self.location.dtype)
+        return (w * (members.location - (w * members.location).sum(-2, keepdim=True)).square()).sum(-2)
 
     def mixed_log_prob(
         self, y: Float[Tensor, "..."], weights: Float[Tensor, "*batch M"] | None = None

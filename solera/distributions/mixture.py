@@ -72,7 +72,7 @@ class Mixture(Targets, Generic[Members]):
         if self._measures is not None:
             return self._measures.knowledge
         if isinstance(self.members, Gaussian):
-            return self.members.spread(self.weights)
+            return self.members.spread(self.weights).sum(-1).to(self.members.location.dtype)
         return weigh(self._heard.departure(self.averaged), self.weights)  # type: ignore[arg-type]
 
     @property

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from solera.core.checks import require_positive
+from solera.core.checks import require_members, require_positive
 from solera.core.least_norm import least_norm_weights
 from solera.data import Batch
 from solera.distributions.base import Targets
@@ -114,6 +114,7 @@ def ae_kd_loss(
     weight: Float[Tensor, "*batch"] | None = None,
 ) -> Float[Tensor, "*batch"]:
     """T²·KL[Σ_m w_m softmax(z_m/T) ‖ softmax(z/T)], the w_m held constant: the gradient of Σ_m w_m·T²·KL_m (eq. 27)."""
+    require_members(logits, members)
     if per == "example":
         shares = ae_kd_example_weights(logits, members, temperature, bound, weights)
     else:

@@ -7,7 +7,7 @@ from functools import partial
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from solera.core.checks import require_finite_loss, require_fraction, require_positive
+from solera.core.checks import require_finite_loss, require_fraction, require_members, require_positive
 from solera.core.schedule import linear
 from solera.distributions import dirichlet_mixture as second_order
 from solera.distributions.base import Targets
@@ -32,6 +32,7 @@ def dirichlet_mixture_loss(
     """
     require_positive("temperature", temperature)
     logits, weight_logits = second_order.split(output / temperature, components)
+    require_members(logits[..., 0, :], members)
     log_probs = smoothed_log_probs(members / temperature, smoothing, weights).unsqueeze(-2)
     shape = (*log_probs.shape[:-2], components, log_probs.shape[-1])
     surprise = dirichlet_nll(logits.unsqueeze(-3).expand(shape), log_probs.expand(shape))

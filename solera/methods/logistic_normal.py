@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from solera.core.checks import require_finite_loss, require_fraction, require_positive
+from solera.core.checks import require_finite_loss, require_fraction, require_members, require_positive
 from solera.distributions import logistic_normal as second_order
 from solera.distributions.base import Targets
 from solera.distributions.density import smoothed_log_probs
@@ -31,8 +31,9 @@ def logistic_normal_loss(
 
     The output holds μ, s and Lᵀ, K numbers a row; σ² = least² + e^{2s}, for members that agree have no likeliest σ.
     """
-    log_probs = smoothed_log_probs(members, smoothing, weights)
-    each = -second_order.LogisticNormal.from_output(output.double(), rank, least).log_density(log_probs)
+    law = second_order.LogisticNormal.from_output(output.double(), rank, least)
+    require_members(law.location, members)
+    each = -law.log_density(smoothed_log_probs(members, smoothing, weights))
     loss = each.mean(-1) if weights is None else (weights * each).sum(-1)
     loss = loss.to(output.dtype if output.dtype == torch.float64 else torch.float32)
     return require_finite_loss(loss, output, "lower the learning rate, and keep smoothing above 0")

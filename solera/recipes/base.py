@@ -25,23 +25,28 @@ def _results(folder: Path) -> set[str]:
     return {entry.name for entry in folder.iterdir() if any(map(counts, chain([entry], entry.rglob("*"))))}
 
 
+def require_same_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """For a folder that holds a run: the settings of that run, wherever the data sets (`data`) lie."""
+    known, settings = json.loads((folder / SETTINGS).read_text()), json.loads(json.dumps(settings))
+    changed = [k for k in {**known, **settings} if k != "data" and known.get(k) != settings.get(k)]
+    if changed:
+        what = ", ".join(f"{k} was {known.get(k)!r}, now {settings.get(k)!r}" for k in changed)
+        raise MismatchError(f"{folder} holds a run with other settings ({what}): choose another --out")
+
+
 class Workspace:
     """The folder of one run. Finished steps are kept there; the same command goes on after the last of them.
 
-    It goes on with the same settings alone, wherever the data sets (`data`) lie.
+    It goes on with the same settings alone (`require_same_settings`).
     """
 
     def __init__(self, folder: str | Path, settings: dict[str, Any]) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        file, settings = self.folder / SETTINGS, json.loads(json.dumps(settings))
+        file = self.folder / SETTINGS
         self._found, self._begins = _results(self.folder), not file.exists()
         if file.exists() and self._found:
-            known = json.loads(file.read_text())
-            changed = [k for k in {**known, **settings} if k != "data" and known.get(k) != settings.get(k)]
-            if changed:
-                what = ", ".join(f"{k} was {known.get(k)!r}, now {settings.get(k)!r}" for k in changed)
-                raise MismatchError(f"{self.folder} holds a run with other settings ({what}): choose another --out")
+            require_same_settings(self.folder, settings)
         write_bytes(file, json.dumps(settings, indent=1).encode())
 
     def take_back(self) -> None:

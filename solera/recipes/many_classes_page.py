@@ -77,23 +77,25 @@ def claims(found: Found) -> str:
 def _kept(one: dict[str, Any]) -> str:
     """How right the proxy is, beside the others."""
 
-    def beside(metric: str, unit: str) -> str:
-        names = ("single", "ensemble", "EnD", "EnD²")
-        others = ", ".join(f"{name} {_number(one['rows'][name], metric)}" for name in names)
-        return f"{_number(one['rows']['Proxy'], metric)}{unit} ({others})"
+    def of(metric: str, *models: str) -> str:
+        return ", ".join(_number(one["rows"][model], metric) for model in models)
 
-    return f"the proxy is right on {beside('accuracy', ' %')}, with an NLL of {beside('NLL', '')}"
+    others = ("single", "ensemble", "EnD", "EnD²")
+    return (
+        f"the proxy is right on {of('accuracy', 'Proxy')} %, with an NLL of {of('NLL', 'Proxy')} (a single network, the "
+        f"ensemble, EnD and EnD²: {of('accuracy', *others)} %; {of('NLL', *others)})"
+    )
 
 
-def _told(found: Found) -> str:
+def _told(found: Found) -> list[str]:
     """How well the proxy's knowledge tells each unfamiliar set, with the most classes that have it."""
     told = {}
     for title, one in sorted(found.items(), key=lambda pair: _count(pair[0])):
         for metric in [metric for metric in one["rows"]["ensemble"] if re.fullmatch("OOD .* knowledge", metric)]:
             name = metric.removeprefix("OOD ").removesuffix(" knowledge")
             own, theirs = (_number(one["rows"][model], metric) for model in ("Proxy", "ensemble"))
-            told[name] = f"{name} with an AUROC of {own} ({title}; ensemble {theirs})"
-    return f"; by its knowledge it tells {', '.join(told.values())}" if told else ""
+            told[name] = f"{name} {own} / {theirs} ({title})"
+    return [f"AUROC of unfamiliar inputs by knowledge, proxy / ensemble: {', '.join(told.values())}."] if told else []
 
 
 def _count(title: str) -> int:
@@ -102,9 +104,9 @@ def _count(title: str) -> int:
 
 
 def answer(found: Found) -> str:
-    """What came out at the largest number of classes, what of the uncertainty was kept, and where EnD² fails."""
+    """What came out at the largest number of classes, where EnD² fails, and what of the uncertainty was kept."""
     most = max((title for title in found if title.endswith("classes")), key=_count)
-    return " ".join([f"With {most} {_kept(found[most])}{_told(found)}.", *_failures(found)])
+    return " ".join([f"With {most} {_kept(found[most])}.", *_failures(found), *_told(found)])
 
 
 def _failures(found: Found) -> list[str]:

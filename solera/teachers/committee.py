@@ -31,13 +31,12 @@ def residual_noise(teacher: Any, inputs: Any, targets: Float[Tensor, "N *D"]) ->
     By the law of total variance the squared residual of the mean is, on average, data plus knowledge.
     """
     said = teacher(Batch(inputs, torch.arange(len(targets))))
-    away = (beside(targets, said.mean).float() - said.mean).square().mean(0)
-    centred = said.members.location - said.mean.unsqueeze(-2)
-    weights = 1 / teacher.members if said.weights is None else said.weights.unsqueeze(-1)
-    spread = (weights * centred.nan_to_num(0.0).square()).sum(-2).mean(0)
+    members, weights = said.members.weighed(said.weights)  # in float64: targets may be far from nought
+    mean = (weights * members.location).sum(-2)
+    away = (beside(targets, mean) - mean).square().mean(0)
     if not (away > 0).all():
         raise ValueError("the residuals are all 0: noise is estimated on examples that no member was trained on")
-    return torch.maximum(away - spread, _LEAST * away)
+    return torch.maximum(away - said.members.spread(said.weights).mean(0), _LEAST * away).to(said.mean.dtype)
 
 
 def committee(members: Any, inputs: Any, targets: Any, saw: Any = None) -> Ensemble | Forecasts:

@@ -14,7 +14,14 @@ from solera.core.checks import (
     require_positive,
 )
 from solera.core.errors import DivergedError
-from solera.methods import end2_loss, end_loss, proxy_dirichlet_loss
+from solera.methods import (
+    ae_kd_loss,
+    dirichlet_mixture_loss,
+    end2_loss,
+    end_loss,
+    logistic_normal_loss,
+    proxy_dirichlet_loss,
+)
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
@@ -31,7 +38,17 @@ def test_finite_numbers_whose_sum_overflows_pass():
     require_finite("inputs", torch.full((4,), 3e38))
 
 
-@pytest.mark.parametrize("loss", [end_loss, end2_loss, proxy_dirichlet_loss])
+def two_laws(logits, members):
+    """A mixture of two, its outputs made of the logits."""
+    return inspect.unwrap(dirichlet_mixture_loss)(torch.zeros(4, 12), members)
+
+
+def one_factor(logits, members):
+    """A logistic-normal of rank 1."""
+    return inspect.unwrap(logistic_normal_loss)(torch.zeros(4, 15), members, rank=1)
+
+
+@pytest.mark.parametrize("loss", [end_loss, end2_loss, proxy_dirichlet_loss, ae_kd_loss, two_laws, one_factor])
 @pytest.mark.parametrize(
     "shape", [(4, 5), (5,), (4, 3, 6), (3, 5, 5)], ids=["no members", "no batch", "classes", "batch"]
 )

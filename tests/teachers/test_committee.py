@@ -17,6 +17,9 @@ from solera.teachers.adapters import Forecasts
 from solera.training import Training
 
 
+X = torch.zeros(2, 1)
+
+
 def rows(count, seed):
     generator = np.random.default_rng(seed)
     x = generator.normal(size=(count, 4)).astype(np.float32)
@@ -44,6 +47,14 @@ def test_spread_is_knowledge_and_residuals_are_noise(models):
     expected = ((y - each.mean(0)) ** 2).mean() - each.var(0).mean()
     np.testing.assert_allclose(said.data, expected, rtol=1e-3)
     np.testing.assert_allclose(said.total.mean(), ((y - each.mean(0)) ** 2).mean(), rtol=1e-3)  # calibrated on average
+
+
+def test_noise_of_targets_far_from_nought_is_that_of_targets_near_it():
+    forecasts, y = np.array([[0.0, 1.0, 1.0], [2.0, 1.0, 1.0]]), np.array([1.0, 0.0], dtype=np.float32)
+    asked = Batch(X, torch.arange(2))
+    near, far = (solera.committee(forecasts + at, X, y + np.float32(at))(asked) for at in (0, 1e7))
+    np.testing.assert_allclose(near.data, ((1 / 3) ** 2 + (4 / 3) ** 2) / 2 - 2 / 9, rtol=1e-6)
+    np.testing.assert_allclose(far.data, near.data, rtol=1e-6)
 
 
 def test_it_says_plainly_where_the_data_variance_comes_from(models, monkeypatch):

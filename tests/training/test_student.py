@@ -11,6 +11,7 @@ from torch import nn
 from solera import Student
 from solera.core.disk import read_manifest, write_manifest
 from solera.core.errors import DamagedFileError, DivergedError
+from solera.distributions import Categorical, Mixture
 from solera.methods import BatchEnsemble, EnD, EnD2, Hydra, LatentBE, NormalWishart, ProxyDirichlet
 from solera.nn import MLP, VGG, ConvNet, ResNet, WideResNet, branch, grow
 from solera.serving import export
@@ -249,3 +250,14 @@ def test_a_single_prediction_says_who_keeps_the_split():
     assert not hasattr(prediction, "data")
     with pytest.raises(AttributeError, match="'Categorical' object has no attribute 'nowledge'"):
         _ = prediction.nowledge
+
+
+def test_a_measure_that_fails_says_why_and_not_that_there_is_none():
+    class Broken(Mixture):
+        @property
+        def knowledge(self):
+            return self.nothing_of_the_kind
+
+    broken = Broken(Categorical(torch.zeros(3, 2, 4)))
+    with pytest.raises(AttributeError, match="no attribute 'nothing_of_the_kind'"):
+        _ = broken.knowledge
