@@ -185,7 +185,7 @@ def verdicts(recipe: Committee, curves: Curves, times: dict[str, list[float]]) -
         claims.append(f"- **{word(low, gap)}**: {name} beats chance: RMSE lower by {with_ends(low, gap, high)}")
     for name in STUDENTS:
         low, gap, high = (value / level for value in paired(curves, "RMSE", "committee", name))
-        said = f"{name} picks rows as well as the committee, at most 10 % worse: better by {100 * gap:+.0f} %"
+        said = f"{name} picks rows as well as the committee, RMSE at most 10 % higher: lower by {100 * gap:+.0f} %"
         claims.append(f"- **{word(low, gap, -0.1)}**: {said} ({100 * low:+.0f} to {100 * high:+.0f})")
         share = [own / theirs for own, theirs in zip(times[name], times["committee"], strict=True)]
         claim = f"{name} scores rows in at most {1.5 / recipe.members:.2f} of the committee's time: "
@@ -197,13 +197,16 @@ def verdicts(recipe: Committee, curves: Curves, times: dict[str, list[float]]) -
 def answer(curves: Curves) -> str:
     """What came out, in RMSE after the last round."""
     last = {name: values(curves[name], "RMSE")[:, -1].mean() for name in STRATEGIES}
-    sure = [name for name in STRATEGIES[1:] if paired(curves, "RMSE", "random", name)[0] > 0]
+    sure, likely = (
+        ", ".join(name for name in STRATEGIES[1:] if paired(curves, metric, "random", name)[0] > 0) or "none"
+        for metric in ("RMSE", "NLL")
+    )
     rows = values(curves["random"], "rows")[0, -1]
     students = " and ".join(f"{last[name]:.2f} where a {name} student did" for name in STUDENTS)
     return (
         f"With {rows:.0f} labelled rows the test RMSE is {last['random']:.2f} where chance picked them, "
-        f"{last['committee']:.2f} where a committee did, {students}. Surely better than chance over the whole curve: "
-        f"{', '.join(sure) or 'none'}."
+        f"{last['committee']:.2f} where a committee did, {students}. Surely better than chance, on average over "
+        f"the rounds: by RMSE {sure}, by NLL {likely}."
     )
 
 

@@ -186,7 +186,8 @@ def page(recipe: "EnddCifar10", found: Found, made: str) -> str:
     ablated += [f"ENSM, {name}" for name in fewer]
     columns = scores | {"ρ knowledge": "ρ"} | unseen
     figures = {name: f"{count:,}" for name, count in found["images"].items()}
-    rows = [[name, *(cell(found, name, key) for key in columns)] for name in ("EnD²+AUX", *ablated)]
+    study: Found = {"rows": {n.removesuffix(" #0"): row for n, row in found["rows"].items() if n.endswith(" #0")}}
+    rows = [[name, *(cell(study, name, key) for key in columns)] for name in ("EnD²+AUX", *ablated)]
     table_3, table_4, table_7 = ({name: parts[number] for name, parts in PAPER.items()} for number in range(3))
     return PAGE.format(
         recipe=recipe,
@@ -283,7 +284,7 @@ about as often as a small network does on CIFAR-10. There students lie between o
 
 ## Ablations (Appendix D)
 
-EnD²+AUX of {at.members} members from temperature {at.temperature:g}, and one student of the first study each from
+All of the first study: EnD²+AUX of {at.members} members from temperature {at.temperature:g}, and one student each from
 other temperatures{fewer}. The paper: 20 members do better than 5, more than 20 no better; a temperature of at least 5
 is needed.
 

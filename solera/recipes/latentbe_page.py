@@ -85,6 +85,7 @@ WAYS_TO_KEEP = {  # what four know, in one network
 MERGED = ("LatentBE", "LatentBE, subnetworks")
 CLAIMS = [  # of the paper: the claim, whose metric is lower, than whose, and which
     ("KD's NLL is lower than one member's", "KD", "one member", "NLL"),
+    ("LatentBE's NLL is lower than one member's", "LatentBE", "one member", "NLL"),
     ("LatentBE's NLL is lower than KD's", "LatentBE", "KD", "NLL"),
     ("LatentBE's calibrated NLL is lower than KD's", "LatentBE", "KD", "cNLL"),
     ("TDiv−SDiv lowers LatentBE's NLL", BEST, "LatentBE", "NLL"),
@@ -117,15 +118,12 @@ def answer(found: Found) -> str:
         return f"{accuracy} % of the test images (NLL {each})"
 
     gain = nll["one member"] - nll["DE-4"]
-    kept = [
-        f"{100 * (nll['one member'] - nll[name]) / gain:.0f} % {way} ({name})"
-        for name, way in WAYS_TO_KEEP.items()
-        if name in found
-    ]
-    return (
-        f"One network is right on {told('one member')}, four together on {told('DE-4')}; of this gain in NLL a single "
-        f"network keeps {', '.join(kept)}."
-    )
+    text = f"One network is right on {told('one member')}, four together on {told('DE-4')}"
+    if gain <= 0:
+        return f"{text}: there is no gain in NLL to keep."
+    shares = {name: 100 * (nll["one member"] - nll[name]) / gain for name in WAYS_TO_KEEP if name in found}
+    kept = [f"{max(share, 0):.0f} % {WAYS_TO_KEEP[name]} ({name})" for name, share in shares.items()]
+    return f"{text}; of this gain in NLL a single network keeps, by the mean, {', '.join(kept)}."
 
 
 def page(recipe: Recipe, setting: Setting, at: Scale, found: Found, sizes: list[int], work: Workspace) -> str:

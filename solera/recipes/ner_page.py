@@ -123,7 +123,7 @@ def _paper(found: Found) -> list[str]:
         lower("... (of CRF)", "B-ECE", "5 CRF → IID + labels", "IID"),
         higher("a student of CRFs finds more than they do", "5 CRF → IID + labels", "5 CRF"),
         lower("... and is better calibrated", "B-ECE", "5 CRF → IID + labels", "5 CRF"),
-        higher("snapshots do not find more than a single tagger", "IID", "snapshots"),
+        higher("snapshots find no more than a single tagger (points fewer)", "IID", "snapshots"),
         lower("a temperature calibrates a single tagger", "B-ECE", "IID, T", "IID"),
         lower("... an ensemble", "B-ECE", "5 IID, T", "5 IID"),
         lower("... and a student", "B-ECE", f"{STUDENT}, T", STUDENT),
@@ -180,11 +180,11 @@ def _answer(found: Found, sets: Sequence[str]) -> str:
     def three(key: str) -> str:
         return f"{told(STUDENT, key)} (one tagger {told('IID', key)}, the ensemble {told('5 IID', key)})"
 
-    key = f"{sets[0]} knowledge"
+    both = {name: [told(model, f"{name} knowledge") for model in (STUDENT, "5 IID")] for name in sets}
+    others = [f"{name} with an AUROC of {own} (the ensemble {theirs})" for name, (own, theirs) in both.items()]
     return (
         f"The student's F1 is {three('F1')}; its confidence in an entity is off by {three('entity ECE')} points; by "
-        f"its knowledge it tells {sets[0]} from the test sentences with an AUROC of {told(STUDENT, key)} (the ensemble "
-        f"{told('5 IID', key)})."
+        f"its knowledge it tells {', '.join(others)} from the test sentences."
     )
 
 
@@ -238,6 +238,10 @@ Can one tagger find what {recipe.members} find, and be as well calibrated? {answ
 
 An entity is right if its tokens and its type are. Its confidence is the probability of exactly that span and type. All
 in per cent but NLL; mean ± standard deviation over {studies}. Temperatures (", T"): {temperatures}.
+IID: tags independent of each other; CRF: tags that know their neighbours. BS+ and BS−: squared error of a confidence,
+over pairs of token and tag that are right and over those that are not; B-BS and B-ECE: over a tag's most confident
+pairs, twice as many as are right; PR area: under precision and recall; PRR: how well total uncertainty rejects errors
+(100: at best).
 
 ![Reliability, precision and recall of entities](ner.png)
 

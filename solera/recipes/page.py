@@ -109,6 +109,7 @@ COLOURS = {
     "EnD": "#d95f02",
     "EnD²": "#7570b3",
     "Proxy": "#1b6ca8",
+    "SEnD²": "#1b6ca8",
     "Hydra": "#1b9e77",
     "Normal-Wishart": "#b8860b",
 }

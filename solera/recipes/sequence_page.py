@@ -7,7 +7,7 @@ import numpy as np
 
 from solera.evaluation import Evaluation
 from solera.evaluation.evaluation import display
-from solera.recipes.page import table, word
+from solera.recipes.page import look, table, word
 
 KNOWING = {"knowledge": "knowledge", "rmi": "RMI"}  # what a single model does not have
 WHOLE = {"total": "total", **KNOWING}
@@ -61,6 +61,6 @@ def draw_rejection(panel: Any, found: Evaluation, models: Iterable[str], quality
     """The quality of what is kept, against the share that is rejected."""
     for name in models:
         (curve,) = found.task.figures(found.columns[name]["test"], found.target)
-        panel.plot(100 * curve.x, 100 * curve.y, label=name)
+        panel.plot(100 * curve.x, 100 * curve.y, label=name, **look(name))
     panel.set(xlabel="rejected by total uncertainty, %", ylabel=quality, title="Rejection")
     panel.legend(frameon=False)

@@ -42,9 +42,10 @@ def answer(found: Found) -> str:
 
     errors = shown("WER", "single", "ensemble", "EnD", "SEnD²")
     told = [
-        f"{name} with an AUROC of {own} (the ensemble: {theirs})"
+        f"{name} with an AUROC of {own} (the ensemble: {theirs}; one member, by its total: {alone})"
         for name, key in (("a new speaker", "new speaker"), ("reversed speech", "reversed"), ("other words", "yes/no"))
         for own, theirs in [shown(f"OOD {key} knowledge", "SEnD²", "ensemble")]
+        for alone in shown(f"OOD {key} total", "single")
     ]
     return (
         f"Of a hundred words one member gets {errors[0]} wrong, the ensemble {errors[1]}, the students EnD {errors[2]} "

@@ -46,7 +46,7 @@ def verdicts(found: dict[str, Any]) -> list[str]:
     on_ring = {name: np.array([each["ring"] for each in found["knowledge"][name]]) for name in MODELS}
     left, back = (on_ring[name] / on_ring["many ensemble"].mean() for name in ("many EnD²", "AUX EnD²"))
 
-    def worst(gaps: Iterable[Sequence[float]]) -> tuple[float, float, float]:
+    def least_sure(gaps: Iterable[Sequence[float]]) -> tuple[float, float, float]:
         return min((over_repeats(each) for each in gaps), key=lambda ends: ends[0])
 
     def less(error: float, names: Iterable[str]) -> list[list[float]]:
@@ -58,10 +58,12 @@ def verdicts(found: dict[str, Any]) -> list[str]:
     return [
         judged("the ensemble errs less than its members, in points (the paper: 0.84)", *over_repeats(gain)),
         judged(
-            "EnD² stays within 0.5 points of its ensemble; points below, in the worse of two cases (the paper: 0.37)",
-            *worst(far),
+            "EnD² stays within 0.5 points of its ensemble; points below, in the least sure of three cases",
+            *least_sure(far),
         ),
-        judged("every student errs less than the average member, in points, the worst of them", *worst(students)),
+        judged(
+            "every student errs less than the average member, in points, the least sure of them", *least_sure(students)
+        ),
         judged(
             "far from the data EnD² keeps less than a quarter of the ensemble's knowledge uncertainty, per cent below",
             *over_repeats(0.25 - left),

@@ -172,11 +172,18 @@ def claims(found: Found) -> str:
 def answer(found: Found) -> str:
     """What came out, in a sentence."""
     told = []
-    for name in ("BE", "LatentBE", "LatentBE + TDiv−SDiv"):
+    for name, kind in KINDS.items():
         low, middle, high = over_repeats(barriers(found, name))
         sure = "surely a barrier" if low > 0 else "surely none" if high < 0 else "not sure"
-        told.append(f"{'+' if middle > 0 else ''}{spread(barriers(found, name), 3)} for {name} ({sure})")
+        told.append(f"{'+' if middle > 0 else ''}{spread(barriers(found, name), 3)} for {kind} ({sure})")
     return f"Half-way between two subnetworks the test NLL, less the mean of its two ends, is {', '.join(told)}."
+
+
+KINDS = {
+    "BE": "subnetworks that begin far apart (BatchEnsemble, BE)",
+    "LatentBE": "those that begin as one network (LatentBE)",
+    "LatentBE + TDiv−SDiv": "the same, shown images on which their teachers disagree (TDiv−SDiv)",
+}
 
 
 def page(recipe: Subspace, at: Scale, found: Found, sizes: dict[str, int], work: Workspace) -> str:
@@ -241,7 +248,7 @@ def draw(found: Found, work: Workspace) -> None:
 
 PAGE = """# The line between two subnetworks
 
-May the weights of two subnetworks be averaged: is there a barrier between them? {answer}
+May the weights of two subnetworks be averaged, or does the loss rise on the way between them? {answer}
 
 {rows}
 

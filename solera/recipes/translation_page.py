@@ -70,8 +70,8 @@ def answer(found: Found) -> str:
     def shown(model: str, key: str) -> str:
         return display(key, found.whole.rows[model].get(key), found.whole.task)
 
-    def both(model: str) -> str:
-        return f"{shown(model, 'OOD permuted knowledge')} and {shown(model, 'OOD French knowledge')}"
+    def both(model: str, by: str = "knowledge") -> str:
+        return f"{shown(model, f'OOD permuted {by}')} and {shown(model, f'OOD French {by}')}"
 
     nll = {model: f"{found.tokens.rows[model]['NLL']:.2f}" for model in ("single", "ensemble", "EnD", "SEnD²")}
     return (
@@ -81,7 +81,8 @@ def answer(found: Found) -> str:
         f"The NLL of a token is {nll['single']} for one member, {nll['ensemble']} for the ensemble, {nll['EnD']} for "
         f"EnD and {nll['SEnD²']} for SEnD². By its knowledge "
         "SEnD² tells sentences whose words are shuffled, and French ones, from test sentences with "
-        f"an AUROC of {both('SEnD²')} (the ensemble: {both('ensemble')})."
+        f"an AUROC of {both('SEnD²')} (the ensemble: {both('ensemble')}; one member, by its total: "
+        f"{both('single', 'total')})."
     )
 
 

@@ -7,7 +7,7 @@ import torch
 from solera.recipes import headline, problems
 from solera.recipes.base import Workspace, settings_of
 from solera.recipes.headline import Headline
-from solera.recipes.headline_page import CALIBRATED, better, compared, gap, judged, less_sure, recovered
+from solera.recipes.headline_page import CALIBRATED, RIVALS, better, compared, cost, gap, judged, less_sure, recovered
 from tests.recipes.test_many_classes import DATA, needs_data
 
 
@@ -45,17 +45,38 @@ def test_bold_is_surely_better_than_one_member_as_it_is_and_calibrated():
     assert compared([study(0.5, 0.4, 0.42)], "NLL") == "0.500 (0.500) / 0.400 / **0.420**"
     assert compared([study(0.5, 0.4, 0.42, calibrated=0.41)], "NLL") == "0.500 (0.410) / 0.400 / 0.420"
     assert compared([study(0.5, 0.4, 0.42)], "accuracy") == "90.0 / 95.0 / **95.0**"
-    assert better({"over": [study(0.5, 0.4, 0.42)], "not": [study(0.5, 0.4, 0.42, calibrated=0.41)]}) == ["over"]
+    found = {"over": [study(0.5, 0.4, 0.42)], "not": [study(0.5, 0.4, 0.42, calibrated=0.41)]}
+    assert better(found, RIVALS) == ["over"]
+    assert better(found, RIVALS[:1]) == ["over", "not"]
 
 
 def test_the_claims_count_problems():
     found = {"good": [study(0.5, 0.4, 0.39)], "close": [study(0.5, 0.4, 0.42, kept=2.0)], "bad": [study(0.5, 0.4, 0.6)]}
     lines = judged(found)
     assert "**2 of 3** (good, close)" in lines[0]  # as accurate, and a lower NLL
-    assert "**1 of 3** (good)" in lines[1]
-    assert "**1 of 2** (close)" in lines[2]
-    assert "**2 of 3** (good, bad)" in lines[3]
-    assert "**3 of 3**" in lines[4]
+    assert "**2 of 3** (good, close)" in lines[1]
+    assert "**1 of 3** (good)" in lines[2]
+    assert "**1 of 2** (close)" in lines[3]
+    assert "**2 of 3** (good, bad)" in lines[4]
+    assert "**3 of 3**" in lines[5]
+
+
+def test_no_share_is_told_of_a_gain_that_is_not_sure():
+    for unsure in (
+        study(0.4, 0.41, 0.42),
+        study(0.5, 0.5, 0.42),
+        study(0.5, 0.4, 0.42, draws=((-0.2, 0.2), *2 * [(0, 0)])),
+    ):
+        assert recovered([unsure]) is None
+    assert "**0 of 1**" in judged({"worse than both": [study(0.4, 0.41, 0.42)]})[3]
+
+
+def test_the_cost_is_a_share_of_the_ensembles():
+    def taking(student):
+        return {"rows": {"student": {"µs/example": student}, "ensemble": {"µs/example": 10.0}}}
+
+    assert cost([taking(2.0), taking(2.5), taking(30.0)]) == "1/4.0"
+    assert cost([taking(14.0)]) == "1.4"
 
 
 def test_a_student_less_sure_than_an_over_confident_ensemble_is_told():

@@ -256,9 +256,11 @@ def test_the_claims_about_the_line_follow_their_signs():
     words = [line.split("**")[1] for line in subspace.claims(worse).splitlines()[2:]]
     assert words == ["Held", *["Not held"] * 5]
     told = subspace.answer(found)
-    assert "+0.500 ± 0.000 for BE (surely a barrier), -0.100 ± 0.000 for LatentBE (surely none)" in told
+    assert "+0.500 ± 0.000 for subnetworks that begin far apart (BatchEnsemble, BE) (surely a barrier), -0.100" in told
+    assert "(LatentBE) (surely none)" in told
     found["LatentBE + TDiv−SDiv"] = [runs(middle, 0.0, 0.0, 0.0)[0] for middle in (0.9, 1.0, 1.2)]
-    assert subspace.answer(found).endswith("+0.033 ± 0.153 for LatentBE + TDiv−SDiv (not sure).")
+    assert subspace.answer(found).endswith("teachers disagree (TDiv−SDiv) (not sure).")
+    assert "+0.033 ± 0.153 for the same" in subspace.answer(found)
 
 
 def test_the_answer_is_what_one_network_keeps_of_the_gain():
@@ -266,7 +268,11 @@ def test_the_answer_is_what_one_network_keeps_of_the_gain():
     found = {name: [{"ACC": 60.0, "NLL": nll} for nll in each] for name, each in scores.items()}
     text = answer(found)
     assert "One network is right on 60.0 ± 0.0 % of the test images (NLL 1.200 ± 0.141), four together on " in text
-    assert text.endswith("25 % if it learns their mean (KD), -25 % if it is merged from four subnetworks (LatentBE).")
+    assert text.endswith(
+        "keeps, by the mean, 25 % if it learns their mean (KD), 0 % if it is merged from four subnetworks (LatentBE)."
+    )
+    found["DE-4"] = found["one member"]
+    assert answer(found).endswith(": there is no gain in NLL to keep.")
 
 
 def test_all_claims_and_pictures_of_the_large_study(tmp_path):

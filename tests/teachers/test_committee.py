@@ -16,7 +16,6 @@ from solera.teachers import saw_from_folds
 from solera.teachers.adapters import Forecasts
 from solera.training import Training
 
-
 X = torch.zeros(2, 1)
 
 
