@@ -12,13 +12,14 @@ HEAD = """# Results
 
 Every page is made by one command, which its last line repeats with seed, versions and date. It begins with what was
 asked and what came out: a table, a picture, and what held of the papers' claims; how it was done, and details, follow.
-A claim is *held* only if its 95 % interval says so. Intervals are either over resampled test examples, with the models
-as they are, or over repeats (studies, splits or students), with the test examples as they are; each page says which.
+A claim is *held* only if its 95 % interval says so; *held by the mean, not surely* is said where the mean agrees and
+the interval does not. Intervals are either over resampled test examples, with the models as they are, or over repeats
+(studies, splits or students), with the test examples as they are; each page says which.
 
 ## The headline
 
-One member / the ensemble / **the student** that a `Distiller` makes by its defaults, in bold where it is surely better
-than one member ([the page](headline.md) explains the columns):
+One member (calibrated) / the ensemble / **the student** that a `Distiller` makes by its defaults, in bold where it is
+surely better than one member, calibrated or not ([the page](headline.md) explains the columns):
 """
 
 

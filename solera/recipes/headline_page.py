@@ -234,7 +234,8 @@ Why students of letter and satellite tell unfamiliar rows worse than their ensem
 mends it where knowledge is the measure: [Unfamiliar rows](unfamiliar.md). What a network loses to boosted trees on
 adult: [Tabular](tabular.md).
 On power the ensemble's RMSE is hardly lower than a member's, so there is little to pass on. Small MLPs (concrete,
-power, kin8nm, letter) are asked together, as one computation, so that one network saves little or nothing.
+power, kin8nm, letter) are asked together, as one computation, and `Distiller`'s own network, two layers of 128 units,
+is larger than a member of the three regressions: there it saves little or nothing.
 
 ## How
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from solera.core.checks import require_positive
 from solera.core.seeds import stream
-from solera.data import Batches
+from solera.data import Batches, Views, default_views
 from solera.ensembles import train_ensemble
 from solera.evaluation import evaluate
 from solera.methods import EnD, EnD2, Method, ProxyDirichlet
@@ -24,6 +24,8 @@ IMAGES = "images/"
 FILES = ["mnist.npz", "fashion_mnist.npz", "omniglot_28x28.npz", "mnist_m_test2k.npz"]
 STUDENTS: dict[str, Method] = {"EnD": EnD(), "EnD²": EnD2(), "Proxy": ProxyDirichlet()}
 HELD = 12  # one in so many training images, the first of them, is shown to no member
+VIEWS = 4  # of every image that students learn from, an epoch each: half of them as they are, the others shifted
+CLIP = 1.0  # of students' gradients
 Models = dict[str, Any]
 
 
@@ -37,7 +39,7 @@ class Mnist(Recipe):
     data: str = "../shared/data"
     members: int = 10
     epochs: int = 8
-    student_epochs: int = 12
+    student_epochs: int = 24
     images: int = 0  # use only the first so many training images; 0: all
     resamples: int = 200
 
@@ -70,11 +72,12 @@ class Mnist(Recipe):
         kinds = {"": train, " + AUX": train.with_unlabelled(blended, elsewhere=True)}
         for suffix, batches in kinds.items():
             place = work.folder / f"transfer-set{suffix.replace(' + ', '-')}"
-            capture(ensemble, batches, place)
+            shown = Views(batches, default_views(x, continuous=False), VIEWS, self.seed)
+            capture(ensemble, shown, place)
             remembered = capture(ensemble, held, place)
             for name, method in STUDENTS.items():
                 work.say(f"distilling {name}{suffix}")
-                models[name + suffix] = self._student(remembered, batches, held, method, name + suffix, work)
+                models[name + suffix] = self._student(remembered, shown, held, method, name + suffix, work)
         test, labels = grey(mnist["x_test"]), torch.from_numpy(mnist["y_test"]).long()
         work.say("comparing them on the test set, on unfamiliar images and under shift")
         result = evaluate(models, test, labels, unfamiliar=self._unfamiliar(), resamples=self.resamples)
@@ -86,12 +89,12 @@ class Mnist(Recipe):
         return page(self, Found(result, shifted, turned), origin(self, "mnist", work))
 
     def _student(
-        self, teacher: Teacher, batches: Batches, held: Batches, method: Method, name: str, work: Workspace
+        self, teacher: Teacher, shown: Views, held: Batches, method: Method, name: str, work: Workspace
     ) -> Student:
         torch.manual_seed(stream(self.seed, "student"))
-        training = Training(epochs=self.student_epochs, lr=4e-3, seed=self.seed)
+        training = Training(epochs=self.student_epochs, lr=4e-3, seed=self.seed, clip=CLIP)
         place = work.folder / "training" / name
-        student = distill(teacher, self.network(), batches, method, training, validation=held, folder=place)
+        student = distill(teacher, self.network(), shown, method, training, validation=held, folder=place)
         student.save(work.folder / "students" / name)
         return student
 
