@@ -248,7 +248,9 @@ Which rows of {recipe.name} (UCI) shall be labelled next: can one distilled netw
 
 {rmse}
 
-![Learning curves; bands are standard errors, in the middle of paired differences](committee.png)
+![Learning curves](committee.png)
+
+Bands are standard errors, in the middle of paired differences. NLLs with the first rows are too large to be shown.
 
 {claims}
 

@@ -241,6 +241,8 @@ Does a network with one head per member keep the ensemble's uncertainty and its 
 
 ![Total, data and knowledge uncertainty of the ensemble, of Hydra, and of Hydra with AUX](hydra-spirals.png)
 
+Hydra here has heads of two layers.
+
 What held, with 95 % intervals over {recipe.repeats} students. Heads of one layer, parameters: {sizes[0]}:
 
 {claims[0]}

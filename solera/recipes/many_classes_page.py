@@ -3,6 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Any
 
+from solera.evaluation.recalibrated import calibrated_name
 from solera.recipes.base import Workspace
 from solera.recipes.page import judged_cell, look, pyplot, save_figure, table
 
@@ -17,6 +18,7 @@ CLIP = 1.0  # of students' gradients: now and then EnD²'s are so large that its
 WITH_AUX = "Proxy + AUX"
 FAILS = "EnD² fails: 5 points or more behind EnD"
 PUBLISHED = "Proxy, with the one"  # the same weights, predicting with e^z + 1
+SAME_ANSWERS = PUBLISHED, calibrated_name("single")  # as right as "Proxy" and "single" are
 # a claim: of whom, beside whom, in which metric, from where on, and which way is up
 CLAIMS: dict[str, tuple[tuple[str, str], str, float, int]] = {
     "The ensemble is more accurate than one member": (("ensemble", "single"), "accuracy", 0.0, 1),
@@ -127,12 +129,13 @@ def _failures(found: Found) -> list[str]:
 
 
 def draw(found: Found, work: Workspace) -> None:
-    """Accuracy and NLL against the number of classes."""
+    """Accuracy and NLL against the number of classes; who has another's weights is left out on the left."""
     plt = pyplot()
     figure, panels = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    counts = dict(sorted((int(title.split()[0]), one["rows"]) for title, one in found.items()))
+    counts = dict(sorted((_count(title), one["rows"]) for title, one in found.items()))
+    models = list(next(iter(counts.values())))
     for panel, (metric, scale) in zip(panels, (("accuracy", 100), ("NLL", 1)), strict=True):
-        for model in next(iter(counts.values())):
+        for model in [model for model in models if metric == "NLL" or model not in SAME_ANSWERS]:
             values = [scale * rows[model][metric] for rows in counts.values()]
             panel.plot(list(counts), values, marker="o", label=model, **look(model))
         panel.set(xscale="log", xlabel="classes", ylabel=f"{metric}{', per cent' if scale == 100 else ', nats'}")
@@ -140,7 +143,7 @@ def draw(found: Found, work: Workspace) -> None:
         panel.minorticks_off()
     panels[1].set(yscale="log", yticks=(1, 2, 4, 8), yticklabels=("1", "2", "4", "8"))  # EnD²'s is far above the others
     panels[1].minorticks_off()
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     save_figure(figure, work.folder / "many-classes.png")
     plt.close(figure)
 

@@ -260,7 +260,9 @@ Test NLL, in the targets' own units:
 
 {nll}
 
-![NLL above the ensemble's; the lines are standard deviations over the splits](uci.png)
+![NLL above the ensemble's](uci.png)
+
+Grey lines are standard deviations over the splits.
 
 How much lower an NLL is than another, over the splits, with its 95 % interval (Student's t; splits share most of their
 rows, so that true intervals are wider):

@@ -174,6 +174,8 @@ Why do two students of the [headline](headline.md) tell unfamiliar rows worse th
 
 ![AUROC by knowledge of every model, a dot for each study](unfamiliar.png)
 
+A dot is a study, a tick the mean over them, the grey line the ensemble's mean.
+
 What explains how much, in the same studies (Student's t over {recipe.studies}):
 
 {steps}
