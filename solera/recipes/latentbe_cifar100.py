@@ -66,7 +66,7 @@ CIFAR100 = Setting(
 class LatentbeCifar100(Recipe):
     """The weight-averaging paper's Tables 3, 4 and 5 and Figure 6: the study of latentbe-cifar10 with 100 classes.
 
-    scale=laptop, two and a half hours on a core with bfloat16: four WRN-10-2 learn 8,000 labelled images; their
+    scale=laptop, two hours on a core with bfloat16: four WRN-10-2 learn 8,000 labelled images; their
     students see the others too, without labels, but for 2,000 held out; three studies. scale=paper is the paper's own
     (WRN-28-4, 200 epochs, four seeds), for a GPU.
     """
