@@ -33,7 +33,8 @@ Models = dict[str, Any]
 class Mnist(Recipe):
     """Ten convnets on MNIST, distilled with and without auxiliary inputs; OOD: Fashion-MNIST and Omniglot.
 
-    Shift: digits over photographs (MNIST-M) and rotation. Auxiliary inputs are blends of two training images.
+    Students see every image in four views, as it is and shifted. Shift: digits over photographs (MNIST-M) and rotation.
+    Auxiliary inputs are blends of two training images. Half an hour on a core.
     """
 
     data: str = "../shared/data"
