@@ -8,7 +8,8 @@ from torch import Tensor
 
 from solera.core.checks import require_positive
 from solera.core.seeds import stream
-from solera.data import Batches, Views, default_views
+from solera.data import Batches, Views
+from solera.data.augment import OneOf, Plain, Shift
 from solera.ensembles import train_ensemble
 from solera.evaluation import evaluate
 from solera.methods import EnD, EnD2, Method, ProxyDirichlet
@@ -24,7 +25,8 @@ IMAGES = "images/"
 FILES = ["mnist.npz", "fashion_mnist.npz", "omniglot_28x28.npz", "mnist_m_test2k.npz"]
 STUDENTS: dict[str, Method] = {"EnD": EnD(), "EnD²": EnD2(), "Proxy": ProxyDirichlet()}
 HELD = 12  # one in so many training images, the first of them, is shown to no member
-VIEWS = 4  # of every image that students learn from, an epoch each: half of them as they are, the others shifted
+SEEN = OneOf(Plain(), Shift(3))  # what students see of an image: half of the times as it is, otherwise shifted
+VIEWS = 4  # of every image, in turns
 CLIP = 1.0  # of students' gradients
 Models = dict[str, Any]
 
@@ -73,7 +75,7 @@ class Mnist(Recipe):
         kinds = {"": train, " + AUX": train.with_unlabelled(blended, elsewhere=True)}
         for suffix, batches in kinds.items():
             place = work.folder / f"transfer-set{suffix.replace(' + ', '-')}"
-            shown = Views(batches, default_views(x, continuous=False), VIEWS, self.seed)
+            shown = Views(batches, SEEN, VIEWS, self.seed)
             capture(ensemble, shown, place)
             remembered = capture(ensemble, held, place)
             for name, method in STUDENTS.items():
