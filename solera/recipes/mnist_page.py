@@ -136,11 +136,11 @@ How much better, with its paired 95 % interval over resampled images ({recipe.re
 {recipe.members} convnets (8 and 16 channels, 64 hidden units) learn {images} training images, but for the first
 twelfth of them, for {recipe.epochs} epochs; students of the same architecture learn what they say about these images
 for {recipe.student_epochs} epochs: each is remembered in four views, some as it is and some shifted
-(`Views(batches, OneOf(Plain(), Shift(3)), 4)`), which take turns, and gradients are clipped at a norm of 1. That twelfth,
-which no member saw, picks each student's epoch and gives its uncertainty its size. "+ AUX": half as many blends of two
-training images beside them, as unlabelled inputs. AdamW, rate 0.004, batches of 256. Unfamiliar: Fashion-MNIST and
-Omniglot. Accuracy, PRR and AUROC in per cent; ρ: rank correlation of knowledge with the ensemble's on the test images.
-One seed.
+(`Views(batches, OneOf(Plain(), Shift(3)), 4)`), which take turns, and gradients are clipped at a norm of 1. That
+twelfth, which no member saw, picks each student's epoch and gives its uncertainty its size. "+ AUX": half as many
+blends of two training images beside them, as unlabelled inputs. AdamW, rate 0.004, batches of 256. Unfamiliar:
+Fashion-MNIST and Omniglot. Accuracy, PRR and AUROC in per cent; ρ: rank correlation of knowledge with the ensemble's
+on the test images. One seed.
 
 Views, length and clipping were chosen on the held-out twelfth, where members have an NLL of 0.038 to 0.044 and the
 ensemble 0.033: Proxy has 0.036 and EnD² 0.047; after 12 epochs of the plain images, without clipping, they had 0.040
