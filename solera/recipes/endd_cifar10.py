@@ -127,7 +127,7 @@ class Images:
 class EnddCifar10(Recipe):
     """The EnD² paper's CIFAR-10 study: its Tables 3, 4 and 7, histograms (Figure 4) and ablations (Appendix D).
 
-    scale=laptop, 100 minutes on a core with bfloat16: five WRN-10-2 learn 8,000 labelled images; their students see
+    scale=laptop, an hour on a core with bfloat16: five WRN-10-2 learn 8,000 labelled images; their students see
     10,000 more without labels; three studies. scale=paper is Appendix A's (VGG-16, 100 members, 45 and 90 epochs), for
     a GPU.
     """
