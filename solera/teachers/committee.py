@@ -33,8 +33,10 @@ def residual_noise(teacher: Any, inputs: Any, targets: Float[Tensor, "N *D"]) ->
     said = teacher(Batch(inputs, torch.arange(len(targets))))
     members, weights = said.members.weighed(said.weights)  # in float64: targets may be far from nought
     mean = (weights * members.location).sum(-2)
-    away = (beside(targets, mean) - mean).square().mean(0)
-    if not (away > 0).all():
+    known = beside(targets, mean)
+    away = (known - mean).square().mean(0)
+    rounded = teacher.members * torch.finfo(torch.float64).eps * known.abs().amax(0)  # what a mean of equals is off by
+    if not (away > rounded.square()).all():
         raise ValueError("the residuals are all 0: noise is estimated on examples that no member was trained on")
     return torch.maximum(away - said.members.spread(said.weights).mean(0), _LEAST * away).to(said.mean.dtype)
 
