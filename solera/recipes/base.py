@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
-from solera.core.disk import write_bytes
+from solera.core.disk import read_json, write_bytes
 from solera.core.errors import MismatchError
 
 SETTINGS = "settings.json"
@@ -27,7 +27,7 @@ def _results(folder: Path) -> set[str]:
 
 def require_same_settings(folder: Path, settings: dict[str, Any]) -> None:
     """For a folder that holds a run: the settings of that run, wherever the data sets (`data`) lie."""
-    known, settings = json.loads((folder / SETTINGS).read_text()), json.loads(json.dumps(settings))
+    known, settings = read_json(folder / SETTINGS), json.loads(json.dumps(settings))
     changed = [k for k in {**known, **settings} if k != "data" and known.get(k) != settings.get(k)]
     if changed:
         what = ", ".join(f"{k} was {known.get(k)!r}, now {settings.get(k)!r}" for k in changed)

@@ -19,7 +19,18 @@ from solera.metrics import rank_correlation, rmse
 from solera.nn import MLP
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import load_npz, require_files
-from solera.recipes.page import look, origin, over_repeats, pyplot, save_figure, spread, table, verdict, with_ends, word
+from solera.recipes.page import (
+    COLOURS,
+    origin,
+    over_repeats,
+    pyplot,
+    save_figure,
+    spread,
+    table,
+    verdict,
+    with_ends,
+    word,
+)
 from solera.recipes.uci import PAPER, rows
 from solera.teachers import Ensemble
 from solera.training import Student, Training, distill
@@ -168,8 +179,8 @@ def draw(recipe: Committee, curves: Curves, work: Workspace) -> None:
         error, nll = values(curves[name], "RMSE"), values(curves[name], "NLL")[:, 1:]  # the first is often enormous
         for panel, some in zip(panels, (error, error - values(curves["random"], "RMSE"), nll), strict=True):
             at, middle, band = sizes[-some.shape[1] :], some.mean(0), some.std(0, ddof=1) / np.sqrt(len(some))
-            panel.plot(at, middle, color=look(name)["color"], marker="o", markersize=3, label=name)
-            panel.fill_between(at, middle - band, middle + band, color=look(name)["color"], alpha=0.15, linewidth=0)
+            panel.plot(at, middle, color=COLOURS[name], marker="o", markersize=3, label=name)
+            panel.fill_between(at, middle - band, middle + band, color=COLOURS[name], alpha=0.15, linewidth=0)
     titles = (f"{recipe.name}: test RMSE", "the same, minus that of random rows (below 0: better)", "test NLL in nats")
     for panel, title in zip(panels, titles, strict=True):
         panel.set(title=title, xlabel="labelled rows", xticks=sizes)

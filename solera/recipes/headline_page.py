@@ -235,7 +235,7 @@ mends it where knowledge is the measure: [Unfamiliar rows](unfamiliar.md). What 
 adult: [Tabular](tabular.md).
 On power the ensemble's RMSE is hardly lower than a member's, so there is little to pass on. Small MLPs (concrete,
 power, kin8nm, letter) are asked together, as one computation, and `Distiller`'s own network, two layers of 128 units,
-is larger than a member of the three regressions: there it saves little or nothing.
+is larger than a member of the three regressions: there it may cost more than all of them together.
 
 ## How
 

@@ -169,6 +169,13 @@ def claims(found: Found) -> str:
     return table(["claim", "how much"], rows)
 
 
+KINDS = {
+    "BE": "subnetworks that begin far apart (BatchEnsemble, BE)",
+    "LatentBE": "those that begin as one network (LatentBE)",
+    "LatentBE + TDiv−SDiv": "the same, shown images on which their teachers disagree (TDiv−SDiv)",
+}
+
+
 def answer(found: Found) -> str:
     """What came out, in a sentence."""
     told = []
@@ -177,13 +184,6 @@ def answer(found: Found) -> str:
         sure = "surely a barrier" if low > 0 else "surely none" if high < 0 else "not sure"
         told.append(f"{'+' if middle > 0 else ''}{spread(barriers(found, name), 3)} for {kind} ({sure})")
     return f"Half-way between two subnetworks the test NLL, less the mean of its two ends, is {', '.join(told)}."
-
-
-KINDS = {
-    "BE": "subnetworks that begin far apart (BatchEnsemble, BE)",
-    "LatentBE": "those that begin as one network (LatentBE)",
-    "LatentBE + TDiv−SDiv": "the same, shown images on which their teachers disagree (TDiv−SDiv)",
-}
 
 
 def page(recipe: Subspace, at: Scale, found: Found, sizes: dict[str, int], work: Workspace) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from solera.recipes.base import Workspace
-from solera.recipes.page import judged_cell, look, pyplot, save_figure, spread, table
+from solera.recipes.page import COLOURS, judged_cell, pyplot, save_figure, spread, table
 from solera.tasks import Row
 
 if TYPE_CHECKING:
@@ -155,17 +155,16 @@ def draw(found: Found, work: Workspace) -> None:
     plt.close(figure)
 
 
-DRAWN = {name: {"color": look(name)["color"]} for name in ("ensemble", "one member", "EnD", "Proxy")}
 MARKS: dict[str, dict[str, Any]] = {
-    "ensemble": {**DRAWN["ensemble"], "marker": "*", "markersize": 12},
-    "one member": {**DRAWN["one member"], "marker": "^"},
+    "ensemble": {"color": COLOURS["ensemble"], "marker": "*", "markersize": 12},
+    "one member": {"color": COLOURS["one member"], "marker": "^"},
     "refit": {"color": "0.3", "marker": "s"},
     LABELS: {"color": "#66a61e", "marker": "v"},
-    PLAIN: {**DRAWN["EnD"], "marker": "x"},
-    "EnD, in sample": {**DRAWN["EnD"], "marker": "o"},
-    "EnD, out of fold": {**DRAWN["EnD"], "marker": "o", "markerfacecolor": "white"},
-    "Proxy, in sample": {**DRAWN["Proxy"], "marker": "D"},
-    "Proxy, out of fold": {**DRAWN["Proxy"], "marker": "D", "markerfacecolor": "white"},
+    PLAIN: {"color": COLOURS["EnD"], "marker": "x"},
+    "EnD, in sample": {"color": COLOURS["EnD"], "marker": "o"},
+    "EnD, out of fold": {"color": COLOURS["EnD"], "marker": "o", "markerfacecolor": "white"},
+    "Proxy, in sample": {"color": COLOURS["Proxy"], "marker": "D"},
+    "Proxy, out of fold": {"color": COLOURS["Proxy"], "marker": "D", "markerfacecolor": "white"},
 }
 
 ANSWER = """\

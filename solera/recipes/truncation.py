@@ -20,7 +20,7 @@ from solera.methods import EnD, Method, ProxyDirichlet
 from solera.nn import ConvNet
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import grey, load_colour, load_npz, require_files
-from solera.recipes.page import judged_cell, look, origin, over_repeats, pyplot, save_figure, spread, table
+from solera.recipes.page import COLOURS, judged_cell, origin, over_repeats, pyplot, save_figure, spread, table
 from solera.tasks import Classification, Row
 from solera.teachers import TransferSet, capture
 from solera.teachers.codecs import Codec, DenseCodec, MeanCodec, TopKCodec
@@ -213,7 +213,7 @@ def draw(found: dict[str, Scores], work: Workspace) -> None:
     for (name, scores), line in zip(found.items(), grid, strict=True):
         for metric, axes in zip(METRICS, line, strict=True):
             for method in METHODS:
-                colour = look(method)["color"]
+                colour = COLOURS[method]
                 values = [column(scores[f"top-{keep}"][method], metric) for keep in KEPT[name]]
                 dense, scale = column(scores["dense"][method], metric), 100 if metric == "accuracy" else 1
                 middle, width = scale * dense.mean(), scale * dense.std(ddof=1)

@@ -18,7 +18,7 @@ from solera.methods import EnD, Hydra, Method, NormalWishart
 from solera.nn import MLP
 from solera.recipes.base import Recipe, Workspace
 from solera.recipes.data import load_npz, require_files
-from solera.recipes.page import judged_cell, look, origin, over_repeats, pyplot, save_figure, spread, table
+from solera.recipes.page import COLOURS, judged_cell, origin, over_repeats, pyplot, save_figure, spread, table
 from solera.teachers import Ensemble, capture
 from solera.training import Student, Training, distill
 
@@ -235,7 +235,7 @@ def draw(results: Results, work: Workspace) -> None:
     for offset, model in zip((-0.24, -0.08, 0.08, 0.24), ["one member", *STUDENTS], strict=True):
         gaps = [[split[model]["NLL"] - split["ensemble"]["NLL"] for split in splits] for splits in results.values()]
         places = np.arange(len(gaps)) + offset
-        axes.bar(places, [np.mean(gap) for gap in gaps], 0.16, label=model, color=look(model)["color"])
+        axes.bar(places, [np.mean(gap) for gap in gaps], 0.16, label=model, color=COLOURS[model])
     axes.axhline(0, color="black", linewidth=1)
     axes.set_xticks(range(len(results)), list(results))
     axes.set(ylabel="NLL above the ensemble's, in nats", title="What is lost by keeping one model (0: the ensemble)")
